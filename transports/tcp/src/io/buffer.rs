@@ -32,7 +32,7 @@ struct Head {
     memory: Allocation,
     /// Where the next receive may begin.
     fill: Cell<usize>,
-    /// End of the last message that was kept or is being handled: nothing else writes below it.
+    /// End of the last message that was kept or is being handled, where keepers write ahead of messages: nobody writes below it.
     kept_end: Cell<usize>,
 }
 

@@ -115,7 +115,7 @@ impl Conn {
     /// An endpoint does not use it any more.
     pub(crate) fn detach(&self, shared: &Shared, member: &Rc<Member>) {
         self.members.borrow_mut().retain(|other| !std::ptr::eq(other.as_ptr(), Rc::as_ptr(member)));
-        if self.is_retiring() && !matches!(self.state.get(), State::Closed(_)) {
+        if self.is_retiring() {
             self.mark_dirty(shared);
         }
     }

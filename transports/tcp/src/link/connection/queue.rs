@@ -26,12 +26,9 @@ enum Segment {
 
 /// The memory of a zero-copy operation.
 struct Vector {
-    /// Readable until the operation has ended, so as long as this is queued.
-    blocks: Vec<Memory<'static>>,
-    /// Blocks that are sent, and bytes of the next one.
-    done: usize,
-    offset: usize,
-    /// Bytes left.
+    /// What is left: readable until the operation has ended, so as long as this is queued.
+    blocks: VecDeque<Memory<'static>>,
+    /// Bytes of it.
     left: usize,
     owner: u32,
     completion: Option<Completion>,
@@ -80,7 +77,7 @@ impl Queue {
         owner: u32,
         completion: Option<Completion>,
     ) {
-        let mut blocks = Vec::new();
+        let mut blocks = VecDeque::new();
         let mut left = 0;
         for (start, length) in iov.blocks() {
             // SAFETY: the host keeps the memory of an operation readable until it has ended, and the operation has not, since its
@@ -89,11 +86,11 @@ impl Queue {
             skip -= skipped.length();
             if !rest.is_empty() {
                 left += rest.length();
-                blocks.push(rest);
+                blocks.push_back(rest);
             }
         }
         self.bytes += left;
-        let vector = Vector { blocks, done: 0, offset: 0, left, owner, completion };
+        let vector = Vector { blocks, left, owner, completion };
         let rest = match self.segments.back() {
             Some(Segment::Copied { buffer, end, .. }) => {
                 Some(Segment::Copied { buffer: Rc::clone(buffer), start: *end, end: *end })
@@ -114,7 +111,7 @@ impl Queue {
                     // SAFETY: `start..end` was written and lies within the buffer; what is appended lies behind.
                     pieces.add(unsafe { Memory::new(data, end - start) })
                 }
-                Segment::Vector(vector) => vector.rest().all(|block| pieces.add(block)),
+                Segment::Vector(vector) => vector.blocks.iter().all(|block| pieces.add(*block)),
             };
             if !has_room {
                 break;
@@ -166,7 +163,7 @@ impl Queue {
             {
                 let (end, buffer) = (vector.left, TxBuffer::new(vector.left));
                 let mut place = buffer.base();
-                for block in vector.rest() {
+                for block in &vector.blocks {
                     // SAFETY: the buffer has room for all that is left of the vector.
                     unsafe { block.write(place) };
                     place = place.wrapping_add(block.length());
@@ -196,23 +193,17 @@ impl Queue {
 }
 
 impl Vector {
+    /// Takes off bytes that were sent.
     fn skip(&mut self, mut bytes: usize) {
         self.left -= bytes;
-        while bytes > 0 {
-            let rest = self.blocks[self.done].length() - self.offset;
-            if bytes < rest {
-                self.offset += bytes;
+        while let Some(block) = self.blocks.front_mut() {
+            let (sent, rest) = block.split_at(bytes);
+            if !rest.is_empty() {
+                *block = rest;
                 return;
             }
-            bytes -= rest;
-            self.done += 1;
-            self.offset = 0;
+            bytes -= sent.length();
+            self.blocks.pop_front();
         }
-    }
-
-    /// What is left.
-    fn rest(&self) -> impl Iterator<Item = Memory<'static>> {
-        let mut skip = self.offset;
-        self.blocks[self.done..].iter().map(move |block| block.split_at(std::mem::take(&mut skip)).1)
     }
 }

@@ -118,8 +118,12 @@ impl Conn {
 
     /// Reads nothing more; what has arrived, and was not handled, stays where it is.
     fn hold(&self, shared: &Shared, reason: u8) {
-        self.hold.set(self.hold.get() | reason);
+        self.add_hold(reason);
         self.watch_again(shared);
+    }
+
+    fn add_hold(&self, reason: u8) {
+        self.hold.set(self.hold.get() | reason);
     }
 
     /// Continues to read if the peer has read enough of its responses.
@@ -270,8 +274,6 @@ impl Conn {
         // SAFETY: the message has arrived, and the buffer lives until it is released. Without headroom a keeper writes nowhere.
         if unsafe { shared.am().deliver_desc(id, buffer.at(payload), length) } == Disposition::Consumed {
             shared.rx_pool().release(buffer);
-        } else if buffer.kept_end() < payload + length {
-            buffer.set_kept_end(payload + length);
         }
     }
 
@@ -400,7 +402,7 @@ impl Conn {
 
     /// All received bytes, and the next ones, belong to the large frame that was begun.
     fn await_rest(&self) {
-        self.hold.set(self.hold.get() | hold::REST);
+        self.add_hold(hold::REST);
         self.rx_start.set(self.rx_end.get());
     }
 
@@ -547,9 +549,7 @@ impl Conn {
 
     /// Takes what another connection has received, and not handled.
     pub(super) fn take_received(&self, shared: &Shared, other: &Conn) {
-        if other.hold.get() & hold::ROOM != 0 {
-            shared.wait_instead(other.id, other.source.get(), self.id);
-        }
+        shared.wait_instead(other.id, other.source.get(), self.id);
         self.source.set(other.source.get());
         self.rx.set(other.rx.take());
         self.rx_start.set(other.rx_start.get());

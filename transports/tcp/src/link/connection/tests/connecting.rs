@@ -19,7 +19,7 @@ fn introduced(settings: &'static [(&'static str, &'static str)]) -> (Bed, TcpLis
 }
 
 /// Accepts an attempt, and reads its hello.
-fn accept(bed: &Bed, listener: &TcpListener) -> (TcpStream, Hello) {
+pub(super) fn accept(bed: &Bed, listener: &TcpListener) -> (TcpStream, Hello) {
     listener.set_nonblocking(true).unwrap();
     let (mut stream, _) = within(|| {
         bed.iface.advance();
@@ -36,7 +36,7 @@ fn accept(bed: &Bed, listener: &TcpListener) -> (TcpStream, Hello) {
     (stream, Hello::read(&bytes).unwrap())
 }
 
-fn within<T>(mut look: impl FnMut() -> Option<T>) -> T {
+pub(super) fn within<T>(mut look: impl FnMut() -> Option<T>) -> T {
     let end = Instant::now() + Duration::from_secs(20);
     loop {
         if let Some(found) = look() {
@@ -47,7 +47,7 @@ fn within<T>(mut look: impl FnMut() -> Option<T>) -> T {
 }
 
 /// The error that the connection ends with.
-fn ended(bed: &Bed) -> Error {
+pub(super) fn ended(bed: &Bed) -> Error {
     within(|| {
         bed.iface.advance();
         bed.failure()
@@ -195,8 +195,8 @@ fn an_attempt_is_one_while_the_system_or_the_peer_is_waited_for() {
 const TOKEN: u64 = 0x5EC0_0000_0001;
 
 /// A connection for endpoints to the peer's address, where a listener of the test's is.
-fn unopened() -> (Bed, TcpListener) {
-    let mut bed = Bed::unconnected(&[]);
+pub(super) fn unopened(settings: &'static [(&'static str, &'static str)]) -> (Bed, TcpListener) {
+    let mut bed = Bed::unconnected(settings);
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let destination = IfaceAddress { id: 7, key: 0, sockets: vec![listener.local_addr().unwrap()] };
     bed.conn = bed.iface.table.add(7, TOKEN, Some(Rc::new(destination))).unwrap();
@@ -204,14 +204,14 @@ fn unopened() -> (Bed, TcpListener) {
 }
 
 /// Begins to connect it.
-fn open(bed: &Bed, listener: &TcpListener) -> (TcpStream, Hello) {
+pub(super) fn open(bed: &Bed, listener: &TcpListener) -> (TcpStream, Hello) {
     assert!(!bed.conn.is_attempting() && !bed.conn.is_instead(3, 7));
     bed.conn.connect(&bed.iface.shared, listener.local_addr().unwrap(), None);
     accept(bed, listener)
 }
 
 /// Another connection, that was accepted from a peer of this id by its own account; the peer's end of it.
-fn accepted(bed: &Bed, peer: u64, token: u64) -> TcpStream {
+pub(super) fn accepted(bed: &Bed, peer: u64, token: u64) -> TcpStream {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let theirs = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
     let (ours, _) = listener.accept().unwrap();
@@ -232,7 +232,7 @@ fn welcome(bed: &Bed, mut stream: &TcpStream) {
 #[test]
 fn of_two_attempts_that_of_the_smaller_id_is_used_and_an_established_connection_always() {
     // The peer's id is 7.
-    let (bed, listener) = unopened();
+    let (bed, listener) = unopened(&[]);
     let (stream, _) = open(&bed, &listener);
     assert!(bed.conn.is_instead(3, 7) && !bed.conn.is_instead(9, 7));
     assert!(!bed.conn.is_instead(3, 8), "it goes to another peer");
@@ -242,7 +242,7 @@ fn of_two_attempts_that_of_the_smaller_id_is_used_and_an_established_connection_
     bed.conn.fail(&bed.iface.shared, Error::CANCELED, "the test is over");
     assert!(!bed.conn.is_instead(3, 7));
 
-    let (bed, listener) = unopened();
+    let (bed, listener) = unopened(&[]);
     let _stream = open(&bed, &listener);
     bed.conn.pause(&bed.iface.shared, Duration::from_secs(100));
     assert!(!bed.conn.is_instead(3, 7), "the attempt is over");
@@ -251,7 +251,7 @@ fn of_two_attempts_that_of_the_smaller_id_is_used_and_an_established_connection_
 
 #[test]
 fn a_claim_is_confirmed_only_with_the_token_and_both_ends() {
-    let (bed, listener) = unopened();
+    let (bed, listener) = unopened(&[]);
     let (stream, _) = open(&bed, &listener);
     welcome(&bed, &stream);
     let (listener, source) = (stream.local_addr().unwrap(), stream.peer_addr().unwrap());
@@ -284,7 +284,7 @@ fn a_claim_is_confirmed_only_with_the_token_and_both_ends() {
 
 #[test]
 fn accepted_connections_are_asked_about_from_the_latest_on_and_four_of_them() {
-    let (bed, listener) = unopened();
+    let (bed, listener) = unopened(&[]);
     let claimants: Vec<_> = (11..=16).map(|token| (token, accepted(&bed, 7, token))).collect();
     // None of these can be the peer's.
     let _others = [accepted(&bed, 8, 17), accepted(&bed, 7, 0)];
@@ -310,4 +310,138 @@ fn accepted_connections_are_asked_about_from_the_latest_on_and_four_of_them() {
     assert_eq!((hello.claim, hello.wants_own), (None, true), "enough were asked about");
     stream.write_all(&duplicate.write()).unwrap();
     assert_eq!(ended(&bed), Error::UNREACHABLE);
+}
+
+#[test]
+fn an_attempt_that_waits_is_due_at_the_end_of_its_pause_or_of_the_time_limit() {
+    let in_seconds =
+        |seconds| ucs::clock::Deadline::at_ticks(ticks() + duration_to_ticks(Duration::from_secs(seconds)));
+    for (settings, pause) in
+        [(&[("connect_timeout", "100s")] as &'static [_], 10), (&[("connect_timeout", "10s")], 100)]
+    {
+        let (bed, _listener, _stream, _) = introduced(settings);
+        bed.conn.pause(&bed.iface.shared, Duration::from_secs(pause));
+        let next = bed.conn.tick(&bed.iface.shared, ticks(), false);
+        assert!(next > in_seconds(5) && next <= in_seconds(10), "{settings:?}");
+        assert!(!bed.conn.is_attempting());
+    }
+    let (bed, _listener, _stream, _) = introduced(&[("connect_timeout", "100s")]);
+    bed.conn.pause(&bed.iface.shared, Duration::from_secs(10));
+    let later = ticks() + duration_to_ticks(Duration::from_secs(10));
+    let next = bed.conn.tick(&bed.iface.shared, later, false);
+    assert!(bed.conn.is_attempting() && next > in_seconds(50) && next <= in_seconds(100));
+}
+
+#[test]
+fn the_hello_leaves_when_the_system_has_connected_and_no_earlier() {
+    let bed = Bed::unconnected(&[]);
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    bed.conn.connect(&bed.iface.shared, listener.local_addr().unwrap(), None);
+    for events in [ucs::event_set::Events::empty(), ucs::event_set::Events::READ] {
+        assert!(bed.conn.on_connecting(&bed.iface.shared, events, &[]).is_none());
+        assert!(bed.conn.awaits_system(), "{events:?}");
+    }
+    bed.conn.on_connecting(&bed.iface.shared, ucs::event_set::Events::WRITE, &[]);
+    assert!(!bed.conn.awaits_system());
+}
+
+#[test]
+fn what_a_socket_is_ready_for_is_what_the_system_says() {
+    use ucs::event_set::Events;
+    let bed = Bed::unconnected(&[]);
+    assert_eq!(bed.conn.poll_socket(), Events::empty(), "there is no socket");
+    let bed = Bed::new(&[]);
+    assert_eq!(bed.conn.poll_socket(), Events::WRITE);
+    (&bed.peer).write_all(b"x").unwrap();
+    assert_eq!(bed.conn.poll_socket(), Events::READ | Events::WRITE);
+    bed.fill(&pattern(900));
+    assert_eq!(bed.conn.poll_socket(), Events::READ);
+    bed.peer.shutdown(std::net::Shutdown::Both).unwrap();
+    assert!(bed.conn.poll_socket().contains(Events::READ | Events::ERROR));
+}
+
+#[test]
+fn use_that_the_hello_has_told_is_not_told_again() {
+    for is_early in [false, true] {
+        let bed = Bed::unconnected(&[]);
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let attach = || bed.conn.attach(&bed.iface.shared, std::rc::Weak::new());
+        if is_early {
+            attach();
+        }
+        bed.conn.connect(&bed.iface.shared, listener.local_addr().unwrap(), None);
+        let (mut stream, hello) = accept(&bed, &listener);
+        assert_eq!(hello.in_use, is_early);
+        if !is_early {
+            attach();
+        }
+        welcome(&bed, &stream);
+        bed.send(1, b"behind").unwrap();
+        let told = if is_early { Vec::new() } else { frame(crate::proto::wire::control::USE, &[]) };
+        let expected = [told, frame(1, b"behind")].concat();
+        let mut bytes = Vec::new();
+        within(|| {
+            bed.iface.advance();
+            let _ = stream.read_to_end(&mut bytes);
+            (bytes.len() >= expected.len()).then_some(())
+        });
+        assert_eq!(bytes, expected);
+    }
+}
+
+/// A connection over a socket that is connected already, and the peer's end of it, behind the hello.
+fn over_a_socket() -> (Bed, TcpStream, Hello) {
+    let bed = Bed::unconnected(&[]);
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let address = listener.local_addr().unwrap();
+    let ours = TcpStream::connect(address).unwrap();
+    ours.set_nonblocking(true).unwrap();
+    bed.conn.connect_over(&bed.iface.shared, Socket::from(ours), address).unwrap();
+    let (stream, hello) = accept(&bed, &listener);
+    (bed, stream, hello)
+}
+
+#[test]
+fn over_a_socket_that_is_connected_there_is_one_attempt() {
+    let (bed, stream, hello) = over_a_socket();
+    assert_eq!((hello.claim, hello.wants_own, hello.token), (None, true, 1));
+    welcome(&bed, &stream);
+    assert!(!bed.conn.is_instead(3, 7), "it is no answer to a peer that asks for its own");
+
+    let (bed, stream, _) = over_a_socket();
+    drop(stream);
+    assert_eq!(ended(&bed), Error::UNREACHABLE);
+    let words = bed.iface.shared.last_failure();
+    assert!(words.contains("tried 1 times"), "{words}");
+
+    let (bed, mut stream, _) = over_a_socket();
+    let refusal = Some(Refusal::Full);
+    let full = Hello { kind: HelloKind::Refuse, refusal, ..bed.hello(HelloKind::Accept) };
+    stream.write_all(&full.write()).unwrap();
+    assert_eq!(ended(&bed), Error::UNREACHABLE);
+    let words = bed.iface.shared.last_failure();
+    assert!(words.contains("does not take the connection over this socket now"), "{words}");
+}
+
+#[test]
+fn an_accepted_connection_is_unused_up_to_eight_signs_of_life_behind_its_hello() {
+    const SIGNS: usize = 8 * 8;
+    for (length, is_unused) in
+        [(0, true), (HELLO + SIGNS - 1, true), (HELLO + SIGNS, true), (HELLO + SIGNS + 1, false)]
+    {
+        let bed = Bed::unconnected(&[]);
+        let mut theirs = accepted(&bed, 7, 11);
+        let conn = bed.iface.table.all().into_iter().find(|conn| conn.token == 11).unwrap();
+        theirs.write_all(&vec![0; length]).unwrap();
+        within(|| {
+            let waiting = rustix::io::ioctl_fionread(conn.socket.borrow().as_ref().unwrap());
+            (waiting == Ok(length as u64)).then_some(())
+        });
+        assert_eq!(conn.is_unused(), is_unused, "{length} bytes have come");
+    }
+    assert!(!Bed::unconnected(&[]).conn.is_unused(), "it has no socket");
+    let (bed, listener) = unopened(&[]);
+    let (stream, _) = open(&bed, &listener);
+    welcome(&bed, &stream);
+    assert!(!bed.conn.is_unused(), "this side opened it");
 }

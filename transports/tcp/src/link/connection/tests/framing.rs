@@ -195,3 +195,50 @@ fn one_question_is_asked_until_it_is_answered() {
     bed.write(&frame(control::PING, &[]));
     assert_eq!(bed.read_all(), frame(control::PONG, &[]));
 }
+
+#[test]
+fn a_large_put_begins_with_its_header_in_whatever_parts_that_comes() {
+    let length = 20_000;
+    for (first, goes_straight) in [(8, false), (8 + 31, false), (8 + 32, true), (8 + 33, true)] {
+        let mut memory = vec![0xEE; length];
+        let bed = Bed::new(&[("rx_seg_size", "16k")]);
+        let put = request(&bed, &mut memory, Opcode::Put, length);
+        let (address, bytes) = (put.address as *const u8, asked(&put, &pattern(length)));
+        bed.write(&bytes[..first]);
+        bed.write(&bytes[first..8 + REQUEST_HEADER + 1000]);
+        assert_eq!(bed.failure(), None, "{first} bytes first");
+        // SAFETY: the memory is the test's, registered and not written now.
+        let last = unsafe { address.wrapping_add(999).read() };
+        assert_eq!(last == pattern(1000)[999], goes_straight, "{first} bytes first");
+        bed.write(&bytes[8 + REQUEST_HEADER + 1000..]);
+        assert_eq!(bed.read_all(), answer(ResponseKind::Acknowledgement, Status::OK, &[]));
+        drop(bed);
+        assert!(memory == pattern(length), "{first} bytes first");
+    }
+}
+
+#[test]
+fn fill_is_taken_and_means_nothing() {
+    let bed = Bed::new(&[]);
+    let fills = [0, 1, 8, 23, 24].map(|length| frame(control::FILL, &vec![0xEE; length])).concat();
+    bed.write(&[fills, frame(1, b"behind")].concat());
+    assert_eq!((bed.failure(), bed.messages()), (None, vec![(1, b"behind".to_vec())]));
+    assert_eq!(bed.read_all(), []);
+}
+
+#[test]
+fn what_was_carried_out_while_the_socket_is_full_is_acknowledged_when_it_has_room() {
+    let mut memory = vec![0; 8];
+    let bed = Bed::new(&[]);
+    let put = request(&bed, &mut memory, Opcode::Put, 8);
+    let sent = bed.fill(&pattern(500));
+    let queued = bed.conn.queued_bytes();
+    bed.write(&asked(&put, &pattern(8)));
+    bed.conn.mark_dirty(&bed.iface.shared);
+    bed.progress();
+    assert_eq!(bed.conn.queued_bytes(), queued);
+    let acknowledgement = answer(ResponseKind::Acknowledgement, Status::OK, &[]);
+    assert!(bed.read_all() == [sent, acknowledgement].concat());
+    drop(bed);
+    assert_eq!(memory, pattern(8));
+}

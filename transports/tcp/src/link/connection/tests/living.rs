@@ -3,6 +3,7 @@
 use std::rc::Weak;
 
 use ucs::clock::{Deadline, duration_to_ticks, ticks};
+use uct_plugin::PendingGroup;
 
 use super::super::Use;
 use super::*;
@@ -167,4 +168,88 @@ fn what_waits_to_be_read_is_dropped_when_the_interface_closes() {
     bed.conn.discard_received(&bed.iface.shared);
     bed.progress();
     assert_eq!((bed.messages(), bed.failure()), (Vec::new(), None));
+}
+
+#[test]
+fn a_peer_that_said_in_its_hello_that_it_uses_the_connection_need_not_say_it_again() {
+    for in_use in [false, true] {
+        let bed = Bed::unconnected(&[]);
+        assert!(bed.conn.is_connecting());
+        let (ours, _theirs) = UnixStream::pair().unwrap();
+        ours.set_nonblocking(true).unwrap();
+        let hello = Hello { in_use, ..bed.hello(HelloKind::Hello) };
+        bed.conn.establish(&bed.iface.shared, &hello, Some(Socket::from(ours)));
+        assert!(!bed.conn.is_connecting());
+        come_and_go(&bed);
+        bed.progress();
+        assert_eq!(bed.conn.linger.get() == Deadline::NEVER, in_use);
+        bed.conn.fail(&bed.iface.shared, Error::CANCELED, "the test is over");
+        assert!(!bed.conn.is_connecting());
+    }
+}
+
+#[test]
+fn what_the_answer_to_a_hello_says_is_not_told_again() {
+    for (is_welcomed, told) in [(true, Vec::new()), (false, frame(control::USE, &[]))] {
+        let bed = Bed::unconnected(&[]);
+        bed.conn.attach(&bed.iface.shared, Weak::new());
+        assert!(bed.conn.hello(&bed.iface.shared, HelloKind::Accept).in_use);
+        if is_welcomed {
+            bed.conn.note_welcomed();
+        }
+        let (ours, theirs) = UnixStream::pair().unwrap();
+        ours.set_nonblocking(true).unwrap();
+        theirs.set_nonblocking(true).unwrap();
+        bed.conn.establish(&bed.iface.shared, &bed.hello(HelloKind::Hello), Some(Socket::from(ours)));
+        let bed = Bed { peer: theirs, ..bed };
+        assert_eq!(bed.read_all(), told, "welcomed: {is_welcomed}");
+    }
+}
+
+/// A request that counts how often it was served.
+#[repr(C)]
+pub(super) struct Waiting {
+    request: UctPendingReq,
+    served: u32,
+}
+
+impl Waiting {
+    pub(super) fn new() -> Box<Waiting> {
+        Box::new(Waiting { request: UctPendingReq { func: serve, reserved: [0; 5] }, served: 0 })
+    }
+
+    /// Has it wait for the bed's connection; the group and it outlive that.
+    pub(super) fn wait(&mut self, bed: &Bed, group: &PendingGroup) {
+        // SAFETY: as said, and the request is used by nothing else.
+        unsafe { bed.conn.pending.add(group, ptr::NonNull::from(&mut self.request)) };
+    }
+
+    /// How often it was served.
+    pub(super) fn served(&self) -> u32 {
+        // SAFETY: the place is its own; progress wrote through a pointer.
+        unsafe { ptr::read_volatile(&raw const self.served) }
+    }
+}
+
+unsafe extern "C" fn serve(request: *mut UctPendingReq) -> UctStatus {
+    // SAFETY: every request of these tests is the beginning of a `Waiting`.
+    let waiting = unsafe { &mut *request.cast::<Waiting>() };
+    waiting.served += 1;
+    UCT_OK
+}
+
+#[test]
+fn a_request_that_waits_for_room_is_served_once_when_there_is_some() {
+    let bed = Bed::new(&[]);
+    let (group, mut waiting) = (PendingGroup::default(), Waiting::new());
+    bed.fill(&pattern(900));
+    waiting.wait(&bed, &group);
+    bed.conn.note_pending(&bed.iface.shared);
+    bed.progress();
+    assert_eq!((waiting.served(), group.len()), (0, 1), "there is no room");
+    bed.read_all();
+    assert_eq!((waiting.served(), group.len()), (1, 0));
+    assert_eq!(bed.conn.serve(&bed.iface.shared), 0);
+    waiting.wait(&bed, &group);
+    assert_eq!((bed.conn.serve(&bed.iface.shared), waiting.served()), (1, 2));
 }

@@ -2,10 +2,13 @@
 
 mod connecting;
 mod framing;
+mod keeping;
 mod living;
 mod queueing;
 mod receiving;
+mod remote;
 mod sending;
+mod taking_over;
 
 use std::cell::RefCell;
 use std::ffi::c_void;
@@ -39,11 +42,15 @@ impl ucs::config::Lookup for Values {
 /// What a handler does with a message.
 type Handler = Box<dyn FnMut(u8, &[u8])>;
 
+/// Whether a handler keeps a message.
+type Keeper = Box<dyn FnMut(*mut u8, usize) -> bool>;
+
 /// What the interface's handlers call. It lives behind a pointer that they are given.
 #[derive(Default)]
 struct Inbox {
     messages: RefCell<Vec<(u8, Vec<u8>)>>,
     handler: RefCell<Option<Handler>>,
+    keeper: RefCell<Option<Keeper>>,
 }
 
 /// An argument of the handler for each id.
@@ -66,15 +73,17 @@ unsafe extern "C" fn take(argument: *mut c_void, data: *mut c_void, length: usiz
     let slot = unsafe { &*argument.cast::<Slot>() };
     // SAFETY: as above.
     let inbox = unsafe { &*slot.inbox };
+    let place = data.cast::<u8>();
     // SAFETY: a message is readable until its handler returns.
-    let data = unsafe { std::slice::from_raw_parts(data.cast::<u8>(), length) };
+    let data = unsafe { std::slice::from_raw_parts(place, length) };
     inbox.messages.borrow_mut().push((slot.id, data.to_vec()));
     let handler = inbox.handler.borrow_mut().take();
     if let Some(mut handler) = handler {
         handler(slot.id, data);
         inbox.handler.borrow_mut().get_or_insert(handler);
     }
-    UCT_OK
+    let keeps = inbox.keeper.borrow_mut().as_mut().is_some_and(|keeper| keeper(place, length));
+    if keeps { UCT_INPROGRESS } else { UCT_OK }
 }
 
 unsafe extern "C" fn unheard(_: *mut c_void, _: *mut c_void, _: UctStatus, _: UctStr) {}
@@ -82,7 +91,12 @@ unsafe extern "C" fn unheard(_: *mut c_void, _: *mut c_void, _: UctStatus, _: Uc
 impl Bed {
     /// A established connection.
     fn new(settings: &'static [(&'static str, &'static str)]) -> Bed {
-        let mut bed = Bed::unconnected(settings);
+        Bed::with_headroom(settings, 0)
+    }
+
+    /// The same whose messages have writable bytes ahead of them.
+    fn with_headroom(settings: &'static [(&'static str, &'static str)], headroom: usize) -> Bed {
+        let mut bed = Bed::with(settings, headroom);
         let (ours, theirs) = UnixStream::pair().unwrap();
         ours.set_nonblocking(true).unwrap();
         theirs.set_nonblocking(true).unwrap();
@@ -95,6 +109,10 @@ impl Bed {
 
     /// A connection without a socket; the peer's end is connected to nothing.
     fn unconnected(settings: &'static [(&'static str, &'static str)]) -> Bed {
+        Bed::with(settings, 0)
+    }
+
+    fn with(settings: &'static [(&'static str, &'static str)], headroom: usize) -> Bed {
         let config = TcpConfig::from_settings(&Values(settings)).unwrap();
         let inbox = Rc::new(Inbox::default());
         let mut slots: Vec<_> =
@@ -108,7 +126,7 @@ impl Bed {
         let am = unsafe { AmHandlers::new(&raw mut *table) }.unwrap();
         // SAFETY: the handler takes any argument.
         let errors = unsafe { ErrorHandler::new(unheard, ptr::null_mut()) };
-        let iface = TcpIface::open(&Arc::new(TcpMd::default()), "lo", config, am, errors, 0).unwrap();
+        let iface = TcpIface::open(&Arc::new(TcpMd::default()), "lo", config, am, errors, headroom).unwrap();
         let conn = iface.table.add(7, 1, None).unwrap();
         let (peer, _) = UnixStream::pair().unwrap();
         Bed { iface, conn, peer, inbox, _slots: slots, _table: table }
@@ -126,6 +144,19 @@ impl Bed {
     fn send(&self, id: u8, payload: &[u8]) -> Result {
         let header = frame_header(id, payload.len()).to_ne_bytes();
         self.conn.send_frame(&self.iface.shared, &header, payload)
+    }
+
+    /// Lets the socket take so little that it takes larger frames in parts.
+    fn narrow(&self) {
+        let socket = self.conn.socket.borrow();
+        socket.as_ref().unwrap().set_send_buffer_size(1).unwrap();
+    }
+
+    /// Has exactly so many copied bytes wait.
+    fn queue_exactly(&self, bytes: usize) {
+        self.conn.drop_queue(&mut Vec::new());
+        self.conn.append(&self.iface.shared, vec![0; bytes].as_slice());
+        assert_eq!(self.conn.copied_bytes(), bytes);
     }
 
     /// Sends until there is no room; returns the bytes that the peer will read.

@@ -109,7 +109,7 @@ fn a_peer_that_takes_no_answers_is_not_read_from_until_it_has_taken_some() {
 }
 
 /// Takes room for a message of another connection, or of one that does not exist any more.
-fn take_room(iface: &TcpIface, source: u8, bytes: usize) -> Option<Room> {
+pub(super) fn take_room(iface: &TcpIface, source: u8, bytes: usize) -> Option<Room> {
     let conn = iface.table.add(7, 1, None).unwrap();
     iface.shared.ask_for_room(conn.id(), Source::of(IpAddr::from([10, 0, 0, source])), bytes)
 }
@@ -201,5 +201,78 @@ fn a_peer_that_closes_ends_the_connection_behind_what_it_sent() {
         let all = bed.iface.config.max_announced.to_usize();
         let _one = take_room(&bed.iface, 1, all / 2).expect("room");
         assert!(take_room(&bed.iface, 2, all / 2).is_some(), "room was given back");
+    }
+}
+
+#[test]
+fn requests_wait_above_the_limit_of_answers_and_go_on_at_half_of_it() {
+    let bed = Bed::new(&[]);
+    bed.fill(&pattern(997));
+    let limit = bed.iface.shared.answer_limit();
+    let look = || {
+        bed.conn.mark_dirty(&bed.iface.shared);
+        bed.progress();
+        bed.conn.is_held()
+    };
+    for (queued, is_held) in [(limit - 1, false), (limit, false), (limit + 1, true)] {
+        bed.queue_exactly(queued);
+        bed.write(&frame(control::PING, &[]));
+        let expected = if is_held { queued } else { queued + 8 };
+        assert_eq!((bed.conn.is_held(), bed.conn.queued_bytes()), (is_held, expected), "{queued} bytes");
+    }
+    for (queued, is_held) in [(limit, true), (limit / 2 + 1, true), (limit / 2, false)] {
+        bed.queue_exactly(queued);
+        let expected = if is_held { queued } else { queued + 8 };
+        assert_eq!((look(), bed.conn.queued_bytes()), (is_held, expected), "{queued} bytes");
+    }
+}
+
+#[test]
+fn a_request_that_a_handler_finds_while_answers_wait_is_handled_once_there_is_room() {
+    let bed = Bed::new(&[]);
+    bed.fill(&pattern(997));
+    bed.queue_exactly(bed.iface.shared.answer_limit() + 1);
+    let iface = Rc::clone(&bed.iface);
+    bed.on_message(move |_, _| rounds(&iface));
+    // The handler finds the ping, and so does the round around it.
+    bed.write(&[frame(1, b""), frame(control::PING, &[]), frame(2, b"behind")].concat());
+    assert_eq!((bed.conn.is_held(), bed.messages().len()), (true, 1));
+    bed.queue_exactly(8);
+    bed.conn.mark_dirty(&bed.iface.shared);
+    bed.progress();
+    assert_eq!((bed.conn.is_held(), bed.messages()), (false, vec![(2, b"behind".to_vec())]));
+    assert_eq!(bed.conn.queued_bytes(), 16);
+}
+
+#[test]
+fn a_frame_that_ends_the_connection_inside_a_handler_ends_it_for_the_round_around_it() {
+    for length in [65_537, 100] {
+        let bed = Bed::new(&[("max_message", "64k")]);
+        let iface = Rc::clone(&bed.iface);
+        bed.on_message(move |_, _| rounds(&iface));
+        // Too long for a message, or of an unknown kind.
+        let kind = if length == 100 { 39 } else { 1 };
+        bed.write(&[frame(1, b"whole"), frame_header(kind, length).to_ne_bytes().to_vec()].concat());
+        assert_eq!(bed.messages(), [(1, b"whole".to_vec())]);
+        assert_eq!(bed.failure(), Some(Error::IO_ERROR), "{length} bytes");
+    }
+}
+
+#[test]
+fn a_message_that_fits_into_a_buffer_needs_no_room() {
+    for (more, is_held) in [(-8, false), (-1, false), (0, false), (1, true), (8, true)] {
+        let bed = Bed::new(&[("rx_seg_size", "16k"), ("max_message", "64k"), ("max_announced", "64k")]);
+        let rooms = [1, 2].map(|source| take_room(&bed.iface, source, 65_568).expect("room"));
+        let most = bed.iface.shared.rx_pool().capacity() - 8;
+        let data = pattern(most.checked_add_signed(more).unwrap());
+        let large = frame(2, &data);
+        bed.write(&large[..1000]);
+        assert_eq!(bed.conn.is_held(), is_held, "{} bytes", data.len());
+        for room in rooms {
+            bed.iface.shared.give_room(room);
+        }
+        bed.progress();
+        bed.write(&large[1000..]);
+        assert!(bed.messages() == [(2, data)]);
     }
 }

@@ -267,3 +267,69 @@ fn a_send_that_fails_has_no_room_until_progress_ends_the_connection() {
     assert!(bed.failure().is_some());
     assert_eq!(bed.send(1, b"more"), Err(bed.failure().unwrap()));
 }
+
+#[test]
+fn what_a_socket_takes_in_parts_arrives_whole() {
+    let bed = Bed::new(&[]);
+    bed.narrow();
+    let data = pattern(20_003);
+    let frame_of = |length| bed.send(3, &data[..length]);
+    let response_of = |length| {
+        let head = frame_header(5, length).to_ne_bytes();
+        bed.conn.queue_response(&bed.iface.shared, &head, data[..length].into());
+        Ok(())
+    };
+    let vector_of = |length| {
+        let entries = entries(&[&data[..length / 2], &data[length / 2..length]]);
+        let head = frame_header(9, length).to_ne_bytes();
+        bed.conn.send_vector(&bed.iface.shared, &head, vector(&entries), 1, None).map(drop)
+    };
+    type Send<'a> = &'a dyn Fn(usize) -> Result;
+    let ways: [(u8, Send<'_>, &[usize]); 3] =
+        [(3, &frame_of, &[8000]), (5, &response_of, &[8000, 9001, 20_003]), (9, &vector_of, &[9001, 20_003])];
+    for (kind, send, lengths) in ways {
+        for &length in lengths {
+            bed.iface.shared.next_epoch();
+            send(length).unwrap();
+            let queued = bed.conn.queued_bytes();
+            assert!(queued > 0 && queued < padded(length), "{queued} bytes of a frame of kind {kind} wait");
+            assert!(bed.read_all() == frame(kind, &data[..length]), "{length} bytes of kind {kind}");
+            assert!(!bed.conn.is_blocked() && !bed.conn.has_queued());
+        }
+    }
+}
+
+#[test]
+fn small_responses_share_a_flush_and_large_ones_leave_at_once() {
+    let bed = Bed::new(&[]);
+    let scratch = bed.iface.shared.scratch_size();
+    // With its header, and the zeros for which there has to be a place.
+    let small = scratch - 8 - 8;
+    for (length, waits) in [(0, true), (small - 1, true), (small, true), (small + 1, false), (60_001, false)]
+    {
+        bed.iface.shared.next_epoch();
+        bed.send(1, b"first").unwrap();
+        assert_eq!(bed.read(), frame(1, b"first"));
+        let (data, head) = (pattern(length), frame_header(5, length).to_ne_bytes());
+        bed.conn.queue_response(&bed.iface.shared, &head, data.as_slice().into());
+        let expected = frame(5, &data);
+        assert!(bed.read() == if waits { &[] } else { expected.as_slice() }, "{length} bytes");
+        assert_eq!(bed.conn.queued_bytes(), if waits { expected.len() } else { 0 });
+        assert!(bed.read_all() == if waits { expected.as_slice() } else { &[] }, "{length} bytes");
+    }
+}
+
+#[test]
+fn a_socket_that_had_no_room_is_sent_to_when_it_reports_room_and_no_earlier() {
+    let bed = Bed::new(&[]);
+    let sent = bed.fill(&pattern(900));
+    let first = bed.read();
+    bed.conn.flush_unless_blocked(&bed.iface.shared);
+    assert_eq!((bed.conn.is_blocked(), bed.read()), (true, Vec::new()));
+    assert!([first, bed.read_all()].concat() == sent);
+    // Where nothing waits, the first frame of an epoch still leaves at once.
+    bed.iface.shared.next_epoch();
+    bed.conn.flush_unless_blocked(&bed.iface.shared);
+    bed.send(1, b"first").unwrap();
+    assert_eq!(bed.read(), frame(1, b"first"));
+}
