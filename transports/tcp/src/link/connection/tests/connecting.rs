@@ -445,3 +445,18 @@ fn an_accepted_connection_is_unused_up_to_eight_signs_of_life_behind_its_hello()
     welcome(&bed, &stream);
     assert!(!bed.conn.is_unused(), "this side opened it");
 }
+
+#[test]
+fn a_peer_that_has_no_room_in_time_is_named_as_the_reason() {
+    let (bed, _listener, mut stream, _) = introduced(&[("connect_timeout", "100s")]);
+    let refusal = Some(Refusal::Full);
+    let full = Hello { kind: HelloKind::Refuse, refusal, ..bed.hello(HelloKind::Accept) };
+    stream.write_all(&full.write()).unwrap();
+    within(|| {
+        bed.iface.advance();
+        (!bed.conn.is_attempting()).then_some(())
+    });
+    bed.conn.tick(&bed.iface.shared, ticks() + duration_to_ticks(Duration::from_secs(100)), false);
+    assert_eq!(bed.failure(), Some(Error::ENDPOINT_TIMEOUT));
+    assert!(bed.iface.shared.last_failure().contains("takes no further connection"));
+}

@@ -242,3 +242,13 @@ fn what_was_carried_out_while_the_socket_is_full_is_acknowledged_when_it_has_roo
     drop(bed);
     assert_eq!(memory, pattern(8));
 }
+
+#[test]
+fn signs_and_news_of_use_carry_nothing() {
+    for kind in [control::PING, control::PONG, control::USE, control::UNUSE] {
+        let bed = Bed::new(&[]);
+        bed.write(&frame(kind, &[0; 8]));
+        assert_eq!((bed.failure(), bed.read()), (Some(Error::IO_ERROR), Vec::new()), "kind {kind}");
+        assert!(bed.iface.shared.last_failure().contains("no payload came with one"), "kind {kind}");
+    }
+}

@@ -253,3 +253,35 @@ fn a_request_that_waits_for_room_is_served_once_when_there_is_some() {
     waiting.wait(&bed, &group);
     assert_eq!((bed.conn.serve(&bed.iface.shared), waiting.served()), (1, 2));
 }
+
+#[test]
+fn the_end_of_a_connection_closes_its_socket() {
+    let bed = Bed::new(&[]);
+    assert!(Rc::ptr_eq(&bed.iface.table.conn(bed.conn.id()).unwrap(), &bed.conn));
+    bed.conn.fail(&bed.iface.shared, Error::CANCELED, "a test");
+    assert!(bed.conn.fd.get() < 0);
+    assert_eq!((&bed.peer).read(&mut [0]).unwrap(), 0);
+    assert!(!bed.conn.receive(&bed.iface.shared).any);
+    assert!(!Bed::unconnected(&[]).conn.receive(&bed.iface.shared).any);
+}
+
+#[test]
+fn a_socket_that_takes_nothing_any_more_ends_the_connection_with_the_error_of_the_send() {
+    let bed = Bed::new(&[]);
+    bed.peer.shutdown(std::net::Shutdown::Read).unwrap();
+    bed.iface.shared.next_epoch();
+    assert_eq!(bed.send(1, b"into the void"), Err(Error::NO_RESOURCE));
+    bed.progress();
+    assert_eq!(bed.failure(), Some(Error::from_errno(libc::EPIPE)));
+    assert!(bed.iface.shared.last_failure().contains("while sending"));
+}
+
+#[test]
+fn remote_memory_is_served_by_peers_that_say_so() {
+    for features in [0, FEATURE_RMA] {
+        let bed = Bed::new(&[]);
+        let hello = Hello { features, ..bed.hello(HelloKind::Hello) };
+        bed.conn.establish(&bed.iface.shared, &hello, None);
+        assert_eq!(bed.conn.serves_rma(), features != 0);
+    }
+}

@@ -276,3 +276,47 @@ fn a_message_that_fits_into_a_buffer_needs_no_room() {
         assert!(bed.messages() == [(2, data)]);
     }
 }
+
+#[test]
+fn progress_counts_the_messages_that_it_handled_also_inside_a_handler() {
+    let bed = Bed::new(&[]);
+    (&bed.peer).write_all(&[frame(1, b""), frame(2, b""), frame(3, b"")].concat()).unwrap();
+    assert_eq!((0..64).map(|_| bed.iface.advance()).sum::<u32>(), 3);
+    let (iface, inside) = (Rc::clone(&bed.iface), Rc::new(Cell::new(0)));
+    let noted = Rc::clone(&inside);
+    bed.on_message(move |_, _| noted.set(iface.advance()));
+    bed.write(&[frame(1, b""), frame(2, b"")].concat());
+    assert_eq!((inside.get(), bed.messages().len()), (1, 5));
+}
+
+#[test]
+fn a_connection_that_waits_for_room_leaves_what_comes_in_the_socket() {
+    let bed = Bed::new(&[("rx_seg_size", "16k"), ("max_message", "64k"), ("max_announced", "64k")]);
+    let rooms = [1, 2].map(|source| take_room(&bed.iface, source, 65_568).expect("room"));
+    bed.write(&frame(2, &pattern(30_000))[..1008]);
+    (&bed.peer).write_all(&frame(2, &pattern(30_000))[1008..2008]).unwrap();
+    bed.progress();
+    let waiting = rustix::io::ioctl_fionread(bed.conn.socket.borrow().as_ref().unwrap());
+    assert_eq!((bed.conn.is_held(), waiting), (true, Ok(1000)));
+    for room in rooms {
+        bed.iface.shared.give_room(room);
+    }
+}
+
+#[test]
+fn only_what_is_answered_waits_above_the_limit_of_answers() {
+    let get = frame(control::REQUEST, &[&[2][..], &[0; 31]].concat());
+    let mine = frame(1, b"mine");
+    for (bytes, is_held) in [(get, true), (frame(control::PING, &[]), true), (mine, false)] {
+        let bed = Bed::new(&[]);
+        bed.fill(&pattern(997));
+        bed.queue_exactly(bed.iface.shared.answer_limit() + 1);
+        bed.write(&bytes);
+        assert_eq!(bed.conn.is_held(), is_held, "kind {}", bytes[0]);
+    }
+    let bed = Bed::new(&[]);
+    bed.fill(&pattern(997));
+    bed.queue_exactly(bed.iface.shared.answer_limit() + 1);
+    bed.write(&frame(control::PONG, &[]));
+    assert!(!bed.conn.is_held());
+}

@@ -315,6 +315,7 @@ fn small_responses_share_a_flush_and_large_ones_leave_at_once() {
         let expected = frame(5, &data);
         assert!(bed.read() == if waits { &[] } else { expected.as_slice() }, "{length} bytes");
         assert_eq!(bed.conn.queued_bytes(), if waits { expected.len() } else { 0 });
+        assert!(!bed.conn.is_blocked());
         assert!(bed.read_all() == if waits { expected.as_slice() } else { &[] }, "{length} bytes");
     }
 }
@@ -325,6 +326,8 @@ fn a_socket_that_had_no_room_is_sent_to_when_it_reports_room_and_no_earlier() {
     let sent = bed.fill(&pattern(900));
     let first = bed.read();
     bed.conn.flush_unless_blocked(&bed.iface.shared);
+    assert_eq!(bed.conn.flush_for(&bed.iface.shared, 1, None), Ok(Outcome::InProgress));
+    assert_eq!(bed.send(3, &pattern(900)), Err(Error::NO_RESOURCE));
     assert_eq!((bed.conn.is_blocked(), bed.read()), (true, Vec::new()));
     assert!([first, bed.read_all()].concat() == sent);
     // Where nothing waits, the first frame of an epoch still leaves at once.
@@ -332,4 +335,65 @@ fn a_socket_that_had_no_room_is_sent_to_when_it_reports_room_and_no_earlier() {
     bed.conn.flush_unless_blocked(&bed.iface.shared);
     bed.send(1, b"first").unwrap();
     assert_eq!(bed.read(), frame(1, b"first"));
+}
+
+#[test]
+fn frames_are_taken_up_to_the_limit_of_the_queue_where_nothing_leaves() {
+    // Two buffers are full, and a frame of 24 bytes needs a place of 32.
+    for (settings, expected) in [
+        (&[("tx_buf_size", "16k"), ("tx_queue_size", "32799")], Err(Error::NO_RESOURCE)),
+        (&[("tx_buf_size", "16k"), ("tx_queue_size", "32800")], Ok(())),
+    ] {
+        let bed = Bed::new(settings);
+        bed.fill(&pattern(900));
+        bed.queue_exactly(32_768);
+        assert_eq!(bed.send(1, &[0; 16]), expected, "{settings:?}");
+    }
+}
+
+#[test]
+fn frames_of_one_epoch_leave_when_the_queue_is_full_and_the_socket_is_not() {
+    let bed = Bed::new(&[("tx_buf_size", "16k"), ("tx_queue_size", "32k")]);
+    let mut sent = Vec::new();
+    for _ in 0..80 {
+        bed.send(1, &pattern(900)).unwrap();
+        sent.extend(frame(1, &pattern(900)));
+    }
+    assert!(!bed.conn.is_blocked() && bed.read_all() == sent);
+    bed.queue_exactly(32_768);
+    assert!(bed.conn.has_room(&bed.iface.shared), "it drains");
+    let bed = Bed::unconnected(&[("tx_buf_size", "16k"), ("tx_queue_size", "32k")]);
+    let most = 32_768 - bed.iface.shared.scratch_size();
+    for (queued, has_room) in [(most, true), (most + 1, false)] {
+        bed.queue_exactly(queued);
+        assert_eq!(bed.conn.has_room(&bed.iface.shared), has_room, "{queued} bytes wait");
+    }
+}
+
+#[test]
+fn a_vector_as_large_as_a_buffer_waits_for_nothing() {
+    let bed = Bed::new(&[("tx_buf_size", "32k")]);
+    let data = pattern(32_768);
+    for (length, expected) in [(32_768 - 8, Outcome::Done), (32_768 - 9, Outcome::InProgress)] {
+        bed.iface.shared.next_epoch();
+        bed.send(1, b"first").unwrap();
+        let (entries, head) = (entries(&[&data[..length]]), frame_header(9, length).to_ne_bytes());
+        let outcome = bed.conn.send_vector(&bed.iface.shared, &head, vector(&entries), 1, None);
+        assert_eq!(outcome, Ok(expected), "{length} bytes");
+        bed.read_all();
+    }
+}
+
+#[test]
+fn nothing_leaves_while_a_message_is_packed() {
+    let bed = Bed::new(&[]);
+    bed.iface.shared.next_epoch();
+    bed.send(1, b"first").unwrap();
+    bed.send(2, b"second").unwrap();
+    bed.read();
+    bed.conn.while_packing(&bed.iface.shared, || {
+        bed.conn.flush(&bed.iface.shared);
+        assert_eq!(bed.read(), []);
+    });
+    assert_eq!(bed.read_all(), frame(2, b"second"));
 }

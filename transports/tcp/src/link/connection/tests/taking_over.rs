@@ -146,3 +146,20 @@ fn an_attempt_that_waits_for_the_peers_own_connection_goes_on_when_that_comes() 
     bed.iface.table.on_claimant(&bed.iface.shared, 7);
     assert!(!bed.conn.is_attempting(), "it waits for room");
 }
+
+#[test]
+fn a_refused_side_waits_once_and_only_where_no_connection_can_be_the_peers() {
+    let (bed, listener) = unopened(&[]);
+    let _first = open(&bed, &listener);
+    let look = || {
+        bed.conn.look_for_peers_own(&bed.iface.shared, &bed.iface.table.all());
+        bed.conn.is_attempting()
+    };
+    assert_eq!([look(), look()], [false, true]);
+
+    let (bed, listener) = unopened(&[]);
+    let _first = open(&bed, &listener);
+    let _theirs = accepted(&bed, 7, 11);
+    bed.conn.look_for_peers_own(&bed.iface.shared, &bed.iface.table.all());
+    assert!(bed.conn.is_attempting());
+}
