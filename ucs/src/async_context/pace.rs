@@ -62,7 +62,7 @@ impl Pace {
     }
 
     /// The tick of the last read of the clock.
-    #[cfg(test)]
+    #[cfg(all(test, not(loom)))]
     pub(super) fn last_check(&self) -> u64 {
         self.last_check.load(Ordering::Relaxed)
     }

@@ -21,8 +21,10 @@ pub const FLOORS: &[&str] = &["call", "cacheline", "stream", "tcp"];
 pub struct Programs {
     /// The compiled floors.
     pub floors: PathBuf,
-    /// Directory of uct_perftest; it is also where its plugins are looked for.
+    /// Directory of uct_perftest and its plugins.
     pub ours: PathBuf,
+    /// The same of an older build.
+    pub before: Option<PathBuf>,
     /// Whether each side is kept on a processor of its own.
     pub pin: bool,
 }
@@ -56,9 +58,9 @@ impl Programs {
         Ok(ucx_figure(&printed, row.metric)? * row.ucx_factor)
     }
 
-    /// Measures ours.
-    pub fn ours(&self, table: &Table, row: &Row, arguments: &str) -> Outcome<f64> {
-        let side = Side::new(self.ours.join("uct_perftest"), arguments, self.pinned(Pin::Option));
+    /// Measures ours, in this directory.
+    pub fn ours(&self, directory: &Path, table: &Table, row: &Row, arguments: &str) -> Outcome<f64> {
+        let side = Side::new(directory.join("uct_perftest"), arguments, self.pinned(Pin::Option));
         json_figure(&side.measure(&["--json"])?, &table.ours[&row.metric])
     }
 

@@ -1,5 +1,5 @@
-//! `cargo xtask compare`: what the machine can do, what UCX does and what ours does, in turn and in one run, since
-//! times here change by the second. Medians and ratios of what was measured side by side.
+//! `cargo xtask compare`: what the machine can do, what UCX does and what ours does, also in an older build, in turn and in one run,
+//! since times here change by the second. Medians and ratios of what was measured side by side.
 //! Built on the floors beside this crate, Debian's UCX and uct_perftest; the rows are in tests/compare*.toml. `--sweep` measures whole
 //! curves instead.
 
@@ -10,15 +10,19 @@ mod table;
 mod wheel;
 
 use crate::apt::{self, Package};
-use crate::failure::Outcome;
+use crate::failure::{Context, Failure, Outcome};
 use crate::vm;
 use crate::workspace::Workspace;
 use clap::Args;
 use comfy_table::{CellAlignment, presets::UTF8_FULL_CONDENSED};
 use measure::Programs;
-use rounds::{FLOOR, OURS, Rounds, UCX};
-use std::path::PathBuf;
+use rounds::{BEFORE, FLOOR, MEASURED, OURS, Rounds, UCX};
+use std::fs;
+use std::path::{Path, PathBuf};
 use table::{Row, Table};
+
+/// What is measured of ours.
+const PROGRAM: &str = "uct_perftest";
 
 const PACKAGES: &[Package] = &[
     Package { name: "ucx-utils", brings: "/usr/bin/ucx_perftest" },
@@ -48,6 +52,10 @@ pub struct Options {
     #[arg(long, value_name = "DIRECTORY", requires = "table")]
     programs: Option<PathBuf>,
 
+    /// An older build as well: the directory with its uct_perftest and plugins, such as target/release of another checkout
+    #[arg(long, value_name = "DIRECTORY", conflicts_with = "sweep")]
+    before: Option<PathBuf>,
+
     /// Instead of rows: all sizes, layouts and operations over this transport, beside the newest UCX. NAME chooses among
     /// curves such as `am_lat bcopy`
     #[arg(long, value_name = "TRANSPORT", conflicts_with_all = ["verbs", "table"])]
@@ -68,10 +76,18 @@ const ROUNDS: u8 = 5;
 
 /// Measures and prints the table. A row that cannot be measured is shown as such, and the status is 1.
 pub fn run(options: &Options) -> Outcome<u8> {
+    if let Some(before) = &options.before {
+        older_build(before)?;
+    }
+    let programs = |floors: PathBuf, ours: PathBuf, table: &Table| Programs {
+        floors,
+        ours,
+        before: options.before.clone(),
+        pin: table.pin,
+    };
     if let (Some(table), Some(directory)) = (&options.table, &options.programs) {
         let table = Table::read(table)?;
-        let programs = Programs { floors: directory.clone(), ours: directory.clone(), pin: table.pin };
-        return compare(options, &table, &programs);
+        return compare(options, &table, &programs(directory.clone(), directory.clone(), &table));
     }
     let workspace = Workspace::load()?;
     if let Some(transport) = &options.sweep {
@@ -83,18 +99,34 @@ pub fn run(options: &Options) -> Outcome<u8> {
     apt::require(PACKAGES)?;
     let table = Table::read(&workspace.root().join("tests/compare.toml"))?;
     let built = vm::build(&workspace, "release")?;
-    let ours = built.program("uct_perftest")?.with_file_name("");
+    let ours = built.program(PROGRAM)?.with_file_name("");
     let floors = workspace.target().join("floors");
     measure::compile_floors(&workspace.root().join("xtask/floors"), &floors)?;
-    let programs = Programs { floors, ours, pin: table.pin };
-    compare(options, &table, &programs)
+    compare(options, &table, &programs(floors, ours, &table))
+}
+
+/// The files of an older build that are measured. It has to be a directory that contains the program.
+fn older_build(directory: &Path) -> Outcome<Vec<PathBuf>> {
+    if !directory.join(PROGRAM).is_file() {
+        return Err(Failure::new(format!(
+            "--before {}: expected a directory that contains {PROGRAM}: `cargo build --release` makes target/release",
+            directory.display()
+        )));
+    }
+    let entries = fs::read_dir(directory).context(|| format!("cannot read {}", directory.display()))?;
+    let is_wanted = |path: &PathBuf| {
+        let name = path.file_name().unwrap_or_default().to_string_lossy();
+        name == PROGRAM || (name.starts_with("libuct_") && name.ends_with(".so"))
+    };
+    Ok(entries.flatten().map(|entry| entry.path()).filter(is_wanted).collect())
 }
 
 /// Runs this program again in one boot, with everything that it needs.
 fn in_machine(options: &Options, workspace: &Workspace) -> Outcome<u8> {
     const GUEST_TABLE: &str = "/vm/compare.toml";
+    const GUEST_BEFORE: &str = "/usr/lib/before";
     /// What a comparison runs; the other programs and plugins would only be built and packed.
-    const WANTED: &[&str] = &["uct_perftest", "uct-rc-verbs", "uct-ud-verbs"];
+    const WANTED: &[&str] = &[PROGRAM, "uct-rc-verbs", "uct-ud-verbs"];
     vm::install()?;
     let built = vm::build_packages(workspace, "release", WANTED.iter().copied())?;
     let this = std::env::current_exe().unwrap_or_default();
@@ -103,25 +135,36 @@ fn in_machine(options: &Options, workspace: &Workspace) -> Outcome<u8> {
         "xtask compare --rounds {} --table {GUEST_TABLE} --programs /usr/bin",
         options.rounds(ROUNDS)
     );
+    let mut files = vec![
+        format!("{}:/usr/bin/xtask", this.display()),
+        format!("{}:{GUEST_TABLE}", table.display()),
+        "/usr/bin/taskset".to_owned(),
+    ];
+    if let Some(before) = &options.before {
+        script += &format!(" --before {GUEST_BEFORE}");
+        let guest =
+            |file: &PathBuf| format!("{GUEST_BEFORE}/{}", file.file_name().unwrap_or_default().display());
+        files.extend(older_build(before)?.iter().map(|file| format!("{}:{}", file.display(), guest(file))));
+    }
     if let Some(only) = &options.only {
         script = format!("{script} {}", crate::process::quote(only));
     }
-    let machine = vm::Options {
-        timeout: 3600,
-        files: vec![
-            format!("{}:/usr/bin/xtask", this.display()),
-            format!("{}:{GUEST_TABLE}", table.display()),
-            "/usr/bin/taskset".to_owned(),
-        ],
-        ..vm::Options::script(script)
-    };
+    let machine = vm::Options { timeout: 3600, files, ..vm::Options::script(script) };
     vm::run_with(workspace, &built, &machine).map(|ended| ended.status)
 }
 
 fn compare(options: &Options, table: &Table, programs: &Programs) -> Outcome<u8> {
     let mut shown = comfy_table::Table::new();
     shown.load_style(UTF8_FULL_CONDENSED);
-    shown.set_header(["", "unit", "floor", "UCX", "ours", "ours/floor", "ours/UCX", "goal", "rounds"]);
+    // The columns of the older build, where there is one.
+    let before = |column: &str| options.before.is_some().then(|| column.to_owned());
+    let titles = |columns: &[&str]| columns.iter().map(|&column| column.to_owned()).collect::<Vec<_>>();
+    let mut header = titles(&["", "unit", "floor", "UCX"]);
+    header.extend(before("before"));
+    header.extend(titles(&["ours", "ours/floor", "ours/UCX"]));
+    header.extend(before("ours/before"));
+    header.extend(titles(&["goal", "rounds"]));
+    shown.set_header(header);
     let mut status = 0;
     for row in &table.row {
         if options.only.as_ref().is_some_and(|only| !row.name.contains(only.as_str())) {
@@ -132,60 +175,49 @@ fn compare(options: &Options, table: &Table, programs: &Programs) -> Outcome<u8>
             eprintln!("{}: {complaint}", row.name);
             status = 1;
         }
-        let [floor, ucx, ours] = [FLOOR, UCX, OURS].map(|whose| rounds.median(whose));
-        let figure = |figure: Option<f64>| figure.map_or_else(|| "-".to_owned(), digits);
+        let figure = |whose| rounds.median(whose).map_or_else(|| "-".to_owned(), digits);
         let ratio = |to| rounds.ratio(OURS, to).map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.2}"));
         // A run that is ended early has told what it found so far.
-        eprintln!(
-            "{}: floor {}, UCX {}, ours {} {}",
-            row.name,
-            figure(floor),
-            figure(ucx),
-            figure(ours),
-            row.metric.unit()
-        );
-        shown.add_row([
-            row.name.clone(),
-            row.metric.unit().to_owned(),
-            figure(floor),
-            figure(ucx),
-            figure(ours),
-            ratio(FLOOR),
-            ratio(UCX),
-            row.goal.clone().unwrap_or_default(),
-            rounds.count(),
-        ]);
+        let older = before(&figure(BEFORE)).map(|figure| format!(", before {figure}")).unwrap_or_default();
+        let [floor, ucx, ours] = [FLOOR, UCX, OURS].map(figure);
+        eprintln!("{}: floor {floor}, UCX {ucx}{older}, ours {ours} {}", row.name, row.metric.unit());
+        let mut cells = vec![row.name.clone(), row.metric.unit().to_owned(), floor, ucx];
+        cells.extend(before(&figure(BEFORE)));
+        cells.extend([ours, ratio(FLOOR), ratio(UCX)]);
+        cells.extend(before(&ratio(BEFORE)));
+        cells.extend([row.goal.clone().unwrap_or_default(), rounds.count()]);
+        shown.add_row(cells);
     }
-    for column in shown.column_iter_mut().skip(2).take(5) {
+    for column in shown.column_iter_mut().skip(2).take(if options.before.is_some() { 7 } else { 5 }) {
         column.set_cell_alignment(CellAlignment::Right);
     }
     println!("{shown}");
-    println!(
-        "Medians of the rounds, each of floor, UCX, ours in turn; ratios are medians of the rounds' ratios."
-    );
+    println!("Medians of the rounds, each of all of them in turn; ratios are medians of the rounds' ratios.");
     if let Some(disturbed) = table.disturbed {
         println!(
-            "Rounds: those that count, of those taken. In the others one of the three took more than {disturbed} times its \
+            "Rounds: those that count, of those taken. In the others one of them took more than {disturbed} times its \
              lower quartile."
         );
     }
     Ok(status)
 }
 
-/// Floor, UCX, ours; then UCX, ours, floor; and so on, so that each of them comes behind each other one. The first failure of
+/// Floor, UCX, ours, before; then UCX, ours, before, floor; and so on: none of them always comes first. The first failure of
 /// each ends its measurements. Where the table says what a disturbed round is, others are taken in their place.
 fn measure_row(wanted: u8, table: &Table, row: &Row, programs: &Programs) -> (Rounds, Vec<String>) {
-    let measures: [&dyn Fn() -> Option<Outcome<f64>>; 3] = [
+    let ours = |directory| row.ours.as_ref().map(|ours| programs.ours(directory, table, row, ours));
+    let measures: [&dyn Fn() -> Option<Outcome<f64>>; MEASURED] = [
         &|| row.floor.as_ref().map(|floor| programs.floor(floor, row.metric)),
         &|| row.ucx.as_ref().map(|ucx| programs.ucx(row, ucx)),
-        &|| row.ours.as_ref().map(|ours| programs.ours(table, row, ours)),
+        &|| ours(&programs.ours),
+        &|| programs.before.as_ref().and_then(|directory| ours(directory)),
     ];
-    let mut goes_on = [true; 3];
+    let mut goes_on = [true; MEASURED];
     let mut rounds = Rounds::new(row.metric, table.disturbed);
     let mut complaints = Vec::new();
     while rounds.wants_more(usize::from(wanted)) {
-        let mut round = [None; 3];
-        for whose in (0..3).map(|turn| (rounds.taken() + turn) % 3) {
+        let mut round = [None; MEASURED];
+        for whose in (0..MEASURED).map(|turn| (rounds.taken() + turn) % MEASURED) {
             if !goes_on[whose] {
                 continue;
             }
@@ -218,6 +250,19 @@ fn digits(figure: f64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_older_build_is_its_program_and_its_plugins() {
+        let directory = tempfile::tempdir().unwrap();
+        let refused = older_build(directory.path()).unwrap_err().to_string();
+        assert!(refused.contains("--before") && refused.contains(PROGRAM), "{refused}");
+        for file in [PROGRAM, "libuct_tcp.so", "libuct_tcp.d", "uct_info"] {
+            fs::write(directory.path().join(file), "").unwrap();
+        }
+        let mut files = older_build(directory.path()).unwrap();
+        files.sort();
+        assert_eq!(files, ["libuct_tcp.so", PROGRAM].map(|file| directory.path().join(file)));
+    }
 
     #[test]
     fn figures_have_three_digits() {

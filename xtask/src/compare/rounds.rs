@@ -7,6 +7,10 @@ use super::table::Metric;
 pub const FLOOR: usize = 0;
 pub const UCX: usize = 1;
 pub const OURS: usize = 2;
+/// An older build of ours.
+pub const BEFORE: usize = 3;
+/// So many are measured in a round.
+pub const MEASURED: usize = 4;
 /// In a sweep, instead of the floor: ours, with every transport open at the server.
 pub const OPEN: usize = FLOOR;
 
@@ -14,7 +18,7 @@ pub const OPEN: usize = FLOOR;
 const PATIENCE: usize = 4;
 
 /// One figure each; `None` where there is nothing to measure, or it failed.
-pub type Round = [Option<f64>; 3];
+pub type Round = [Option<f64>; MEASURED];
 
 /// What was measured of one row.
 pub struct Rounds {
@@ -47,7 +51,7 @@ impl Rounds {
         format!("{} of {}", self.counting().count(), self.taken())
     }
 
-    /// The median of one of the three.
+    /// The median of one of them.
     pub fn median(&self, whose: usize) -> Option<f64> {
         median(self.counting().filter_map(|round| round[whose]).collect())
     }
@@ -57,10 +61,10 @@ impl Rounds {
         median(self.counting().filter_map(|round| Some(round[of]? / round[to]?)).collect())
     }
 
-    /// Those that count: a machine that others use as well is slower at times, whatever runs on it. What one of the three takes
+    /// Those that count: a machine that others use as well is slower at times, whatever runs on it. What one of them takes
     /// while it is not shows in its lower quartile, if a quarter of the rounds were calm; a lucky one does not decide.
     fn counting(&self) -> impl Iterator<Item = &Round> {
-        let calm = [FLOOR, UCX, OURS].map(|whose| {
+        let calm = [FLOOR, UCX, OURS, BEFORE].map(|whose| {
             let figures = self.taken.iter().filter_map(|round| Some(self.slowness(round[whose]?)));
             lower_quartile(figures.collect())
         });
@@ -110,31 +114,33 @@ mod tests {
     }
 
     #[test]
-    fn a_disturbed_round_counts_for_none_of_the_three() {
+    fn a_disturbed_round_counts_for_none_of_them() {
         let taken = [
-            [Some(10.0), Some(20.0), Some(15.0)],
-            [Some(10.5), Some(41.0), Some(15.0)],
-            [Some(11.0), Some(21.0), Some(16.0)],
+            [Some(10.0), Some(20.0), Some(15.0), Some(30.0)],
+            [Some(10.5), Some(41.0), Some(15.0), Some(30.0)],
+            [Some(11.0), Some(21.0), Some(16.0), Some(32.0)],
+            [Some(10.0), Some(20.0), Some(15.0), Some(60.0)],
         ];
         let calm = rounds(Metric::Latency, Some(1.25), &taken);
-        assert_eq!((calm.count().as_str(), calm.median(UCX)), ("2 of 3", Some(20.5)));
+        assert_eq!((calm.count().as_str(), calm.median(UCX)), ("2 of 4", Some(20.5)));
         assert_eq!(calm.ratio(OURS, FLOOR), median(vec![1.5, 16.0 / 11.0]));
+        assert_eq!(calm.ratio(OURS, BEFORE), Some(0.5));
         assert!(calm.wants_more(3) && !calm.wants_more(2));
         let all = rounds(Metric::Latency, None, &taken);
-        assert_eq!((all.count().as_str(), all.median(UCX)), ("3 of 3", Some(21.0)));
+        assert_eq!((all.count().as_str(), all.median(UCX)), ("4 of 4", Some(20.5)));
     }
 
     #[test]
     fn a_lucky_round_does_not_make_the_others_disturbed() {
         let ours = [50.0, 81.0, 80.0, 160.0, 82.0, 83.0, 84.0, 85.0];
-        let taken = ours.map(|figure| [Some(10.0), None, Some(figure)]);
+        let taken = ours.map(|figure| [Some(10.0), None, Some(figure), None]);
         let rounds = rounds(Metric::Latency, Some(1.25), &taken);
         assert_eq!((rounds.count().as_str(), rounds.median(OURS)), ("7 of 8", Some(82.0)));
     }
 
     #[test]
     fn of_a_rate_the_least_is_the_slowest() {
-        let taken = [[Some(1.0), None, Some(4.0)], [Some(1.0), None, Some(2.0)]];
+        let taken = [[Some(1.0), None, Some(4.0), None], [Some(1.0), None, Some(2.0), None]];
         let rounds = rounds(Metric::Rate, Some(1.5), &taken);
         assert_eq!((rounds.median(OURS), rounds.median(UCX)), (Some(4.0), None));
         assert_eq!(rounds.ratio(OURS, UCX), None);
@@ -146,7 +152,7 @@ mod tests {
         // The floor becomes slower, ours faster: they are never calm together.
         let mut figure = 1.0;
         while rounds.wants_more(3) {
-            rounds.add([Some(figure), None, Some(1.0 / figure)]);
+            rounds.add([Some(figure), None, Some(1.0 / figure), None]);
             figure *= 1.5;
         }
         assert_eq!((rounds.count().as_str(), rounds.median(OURS)), ("0 of 12", None));

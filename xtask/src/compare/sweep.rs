@@ -6,7 +6,7 @@
 mod chart;
 
 use super::measure::{Pin, Side, json_figure, ucx_figure};
-use super::rounds::{OPEN, OURS, Rounds, UCX};
+use super::rounds::{MEASURED, OPEN, OURS, Rounds, UCX};
 use super::table::{Figure, Metric};
 use super::wheel::Peer;
 use super::{apt, digits, vm};
@@ -159,7 +159,7 @@ impl Curve {
         for &size in sizes {
             let mut rounds = Rounds::new(self.test.metric, None);
             for taken in 0..usize::from(wanted) {
-                let mut round = [None; 3];
+                let mut round = [None; MEASURED];
                 for whose in (0..3).map(|turn| (taken + turn) % 3) {
                     if !goes_on[whose] {
                         continue;
@@ -354,7 +354,7 @@ mod tests {
     #[test]
     fn a_curve_has_a_line_for_each_side_that_was_measured() {
         let mut rounds = Rounds::new(Metric::Latency, None);
-        rounds.add([Some(90.0), None, Some(80.0)]);
+        rounds.add([Some(90.0), None, Some(80.0), None]);
         let curve = Curve { test: &TESTS[0], layout: "bcopy", points: vec![(1024, rounds)] };
         let ucx = Peer { program: "ucx_perftest".into(), libraries: None, name: "UCX <1.22>".to_owned() };
         let contestants = Contestants { transport: "posix", ours: "uct_perftest".into(), ucx };

@@ -296,7 +296,7 @@ impl Channel {
     #[cold]
     #[inline(never)]
     pub(crate) fn attended(&self) -> Result<(), Error> {
-        match self.rings.sender.attend_idle() {
+        match self.rings.sender.attend() {
             Ok(None) => (),
             Ok(Some(is_first)) => self.ring(is_first),
             Err(corrupt) => {

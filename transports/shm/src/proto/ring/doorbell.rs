@@ -3,7 +3,7 @@
 //! Used by interfaces, which poll it, and by senders on idle rings, which ring it. Built on `ucs::sync`. It is one page of memory that the
 //! receiver owns and all its senders map. A sender that writes invalid values here can hide the bits of others, but not their messages: the
 //! receiver checks a few idle rings in each epoch, and the first message on an idle ring wakes the receiver whatever the doorbell contains
-//! (`Sender::attend_idle`).
+//! (`Sender::attend`).
 
 use std::ptr::NonNull;
 

@@ -247,7 +247,7 @@ fn sleeping_receiver(fenced: bool) {
             thread::spawn(move || {
                 // SAFETY: a body has room for a u64 and is aligned to it.
                 let sent = sender.send_inline(7, 8, |body| unsafe { body.cast::<u64>().write(1) });
-                if sent == Ok(Sent::Attend) && sender.attend() == Ok(true) && doorbell.ring(0) {
+                if sent == Ok(Sent::Attend) && matches!(sender.attend(), Ok(Some(_))) && doorbell.ring(0) {
                     // SYNC: models the wake-up through the kernel.
                     woken.store(true, Ordering::SeqCst);
                 }

@@ -440,15 +440,9 @@ impl<M: RingMemory> Sender<M> {
         if credit == self.seen.get() { Sent::Quiet } else { Sent::Attend }
     }
 
-    /// Reads the receiver's word after a message. Returns whether the doorbell must be rung.
-    #[cold]
-    pub fn attend(&self) -> Result<bool, Corrupt> {
-        Ok(self.attend_idle()?.is_some())
-    }
-
-    /// As [`attend`](Sender::attend). `Some(true)`: this is the first message that finds the receiver idle at its position. Other peers can
-    /// write to the doorbell, but not to this ring.
-    pub fn attend_idle(&self) -> Result<Option<bool>, Corrupt> {
+    /// Reads the receiver's word after a message. `Some` if the doorbell must be rung; `Some(true)` if this is the first message that finds the
+    /// receiver idle at its position. Other peers can write to the doorbell, but not to this ring.
+    pub fn attend(&self) -> Result<Option<bool>, Corrupt> {
         if self.fenced.get() {
             // SYNC: as the light barrier in `publish`, for a receiver without a heavy one.
             barrier::full();
