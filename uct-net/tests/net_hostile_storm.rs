@@ -12,7 +12,7 @@ use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, mpsc};
 use std::task::Poll;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use raw::Raw;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
@@ -26,6 +26,11 @@ const TRANSPORTS: [&str; 2] = ["posix/memory", "tcp/lo"];
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     ALONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner())
+}
+
+/// Whether the attacks have their full size.
+fn is_long() -> bool {
+    std::env::var_os("UCT_TEST_HOSTILE").is_some()
 }
 
 fn descriptors() -> usize {
@@ -104,17 +109,19 @@ impl Drop for Strangers {
 }
 
 #[test]
-fn a_thousand_connections_at_once_are_served_with_strangers_beside() {
+fn many_connections_at_once_are_served_with_strangers_beside() {
     let _alone = alone();
-    const COUNT: usize = 1000;
+    let count = if is_long() { 10_000 } else { 1000 };
     for transport in TRANSPORTS {
+        let start = Instant::now();
         pair(
             options(),
-            async |_net, mut listener| {
+            async move |_net, mut listener| {
                 let mut connections = Vec::new();
-                while connections.len() < COUNT {
+                while connections.len() < count {
                     connections.push(listener.accept().await?.accept().await?);
                 }
+                println!("{transport}: {count} connections in {:.1?}", start.elapsed());
                 for connection in &connections {
                     let message = connection.recv().within(LIMIT).await?;
                     connection.send(&message).await?;
@@ -126,7 +133,7 @@ fn a_thousand_connections_at_once_are_served_with_strangers_beside() {
             },
             async move |net, address| {
                 let strangers = Strangers::at(&address);
-                let connecting = (0..COUNT)
+                let connecting = (0..count)
                     .map(|_| net.connect(&address).require(transport).into_future() as Connecting)
                     .collect();
                 let connections = net.within(LIMIT, all(connecting)).await.expect("within a minute")?;
@@ -149,7 +156,7 @@ fn a_thousand_connections_at_once_are_served_with_strangers_beside() {
 #[test]
 fn connections_one_after_the_other_leave_nothing_behind() {
     let _alone = alone();
-    let count: usize = if std::env::var_os("UCT_TEST_HOSTILE").is_some() { 2000 } else { 300 };
+    let count: usize = if is_long() { 10_000 } else { 300 };
     for transport in TRANSPORTS {
         let (tells, told) = mpsc::channel();
         pair(

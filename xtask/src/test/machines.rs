@@ -16,7 +16,7 @@ const TABLE: &str = "tests/vm/tests.toml";
 const GUEST_TESTS: &str = "/usr/lib/uct/tests";
 /// The packages whose test programs these are.
 const GUEST_PACKAGES: &[&str] =
-    &[CONFORMANCE, "uct-ib", "uct-rc-verbs", "uct-ud-verbs", "uct-rdmacm", "uct-net"];
+    &[CONFORMANCE, "uct-ib", "uct-rc-verbs", "uct-ud-verbs", "uct-rdmacm", "uct-net", "uct-stacks"];
 /// Scripts that rows call, and where they are in the guest.
 const SCRIPTS: &str = "tests/vm/scripts";
 const GUEST_SCRIPTS: &str = "/usr/lib/uct/scripts";

@@ -26,8 +26,12 @@ pub enum Road {
     Transport(&'static str),
 }
 
-/// All of them; the socket's answers are what the others are compared with.
-pub const ROADS: [Road; 3] = [Road::Socket, Road::Transport("tcp"), Road::Transport("posix")];
+/// All of them; the socket's answers are what the others are compared with. `UCT_TEST_TRANSPORTS` names other transports.
+pub fn roads() -> impl Iterator<Item = Road> {
+    let names = std::env::var("UCT_TEST_TRANSPORTS").unwrap_or_else(|_| "tcp,posix".to_owned());
+    let names: &'static str = names.leak();
+    [Road::Socket].into_iter().chain(names.split(',').map(Road::Transport))
+}
 
 pub enum Acceptor {
     Socket(TcpListener),
@@ -101,7 +105,7 @@ where
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let runtime = runtime.expect("a runtime");
     let mut expected = None;
-    for road in ROADS {
+    for road in roads() {
         let traffic: Pin<Box<F>> = Box::pin(traffic(road));
         let answer = runtime.block_on(async { tokio::time::timeout(LIMIT, traffic).await });
         let answer = answer.unwrap_or_else(|_late| panic!("{road:?} takes longer than {LIMIT:?}"));
