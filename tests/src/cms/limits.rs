@@ -1,6 +1,8 @@
 //! Limits of time, and sleeping.
 
-use std::time::Duration;
+use std::cell::Cell;
+use std::rc::Rc;
+use std::time::{Duration, Instant};
 
 use uct_core::Error;
 use uct_core::cm::{CmEvent, ConnectOptions};
@@ -8,58 +10,86 @@ use uct_core::cm::{CmEvent, ConnectOptions};
 use super::scene::{Client, LIMIT, Scene, Seen};
 use super::{Case, CmSetup};
 
-const SHORT: Option<Duration> = Some(Duration::from_millis(50));
+const SHORT: Duration = Duration::from_millis(50);
+
+/// Runs a case with longer and longer limits of a stage, until the machine is fast enough for the stages that have to end within it:
+/// `case` returns whether they did. A stage that ends ahead of its limit fails the case itself.
+fn with_some_limit(case: impl Fn(Duration) -> bool) {
+    let limits = [SHORT, SHORT * 10, SHORT * 100];
+    assert!(limits.into_iter().any(case), "a stage took longer than {:?}", limits[2]);
+}
+
+fn within(limit: Duration) -> ConnectOptions {
+    ConnectOptions { timeout: Some(limit), ..ConnectOptions::default() }
+}
 
 fn server_that_does_not_answer(setup: &CmSetup) {
-    let scene = Scene::new(setup);
-    let (_listener, address, inbox) = scene.listen(setup);
-    let options = ConnectOptions { timeout: SHORT, ..ConnectOptions::default() };
-    let client = scene.connect(address, &Client { options, ..Client::default() });
-    let request = scene.request(&inbox);
-    scene.until("the time is over", || client.count() == 2);
-    assert_eq!(client.log(), [Seen::Resolved, Seen::Failed(Error::TIMED_OUT, Vec::new())]);
-    drop(request);
-    scene.linger();
-    assert_eq!(client.count(), 2, "nothing follows");
+    with_some_limit(|limit| {
+        let scene = Scene::new(setup);
+        let (_listener, address, inbox) = scene.listen(setup);
+        let client = scene.connect(address, &Client { options: within(limit), ..Client::default() });
+        scene.until("the time is over", || client.failure().is_some());
+        if client.log() == [Seen::Failed(Error::TIMED_OUT, Vec::new())] {
+            return false;
+        }
+        assert_eq!(client.log(), [Seen::Resolved, Seen::Failed(Error::TIMED_OUT, Vec::new())]);
+        drop(scene.request(&inbox));
+        scene.linger();
+        assert_eq!(client.count(), 2, "nothing follows");
+        true
+    });
 }
 
 fn client_that_does_not_notify(setup: &CmSetup) {
-    let scene = Scene::new(setup);
-    let (_listener, address, inbox) = scene.listen(setup);
-    let client = scene.connect(address, &Client { notifies: false, ..Client::default() });
-    let failed = std::rc::Rc::new(std::cell::Cell::new(None));
-    let kept = std::rc::Rc::clone(&failed);
-    let server = scene.request(&inbox).accept(&scene.cm, b"", SHORT, move |_, event| {
-        if let CmEvent::Failed { error, .. } = event {
-            kept.set(Some(error));
-        }
+    with_some_limit(|limit| {
+        let scene = Scene::new(setup);
+        let (_listener, address, inbox) = scene.listen(setup);
+        let client = scene.connect(address, &Client { notifies: false, ..Client::default() });
+        let failed = Rc::new(Cell::new(None));
+        let kept = Rc::clone(&failed);
+        let server = scene.request(&inbox).accept(&scene.cm, b"", Some(limit), move |_, event| {
+            if let CmEvent::Failed { error, .. } = event {
+                kept.set(Some(error));
+            }
+        });
+        scene.until("the time is over", || failed.get().is_some());
+        assert_eq!(failed.get(), Some(Error::TIMED_OUT));
+        drop(server);
+        scene.until("the client learns of the end", || client.count() == 3 || client.failure().is_some());
+        client.count() == 3
     });
-    scene.until("the time is over", || failed.get().is_some());
-    assert_eq!(failed.get(), Some(Error::TIMED_OUT));
-    drop(server);
-    scene.until("the client learns of the end", || client.count() == 3);
 }
 
 fn time_of_the_application_does_not_count(setup: &CmSetup) {
-    let scene = Scene::new(setup);
-    let (_listener, address, inbox) = scene.listen(setup);
-    let options = ConnectOptions { timeout: SHORT, ..ConnectOptions::default() };
-    let resolved = std::rc::Rc::new(std::cell::Cell::new(0));
-    let kept = std::rc::Rc::clone(&resolved);
-    let ep = scene.cm.connect(address, options, move |_, event| {
-        assert!(matches!(event, CmEvent::Resolved { .. } | CmEvent::Connected { .. }), "{event:?}");
-        kept.set(kept.get() + 1);
+    with_some_limit(|limit| {
+        let scene = Scene::new(setup);
+        let (_listener, address, inbox) = scene.listen(setup);
+        let (done, is_late) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(false)));
+        let begun = Rc::new(Cell::new(Instant::now()));
+        let (count, late, stage) = (Rc::clone(&done), Rc::clone(&is_late), Rc::clone(&begun));
+        let ep = scene.cm.connect(address, within(limit), move |_, event| match event {
+            CmEvent::Resolved { .. } | CmEvent::Connected { .. } => count.set(count.get() + 1),
+            CmEvent::Failed { error: Error::TIMED_OUT, .. } if stage.get().elapsed() >= limit => {
+                late.set(true)
+            }
+            other => panic!("{other:?} {:?} after the stage began", stage.get().elapsed()),
+        });
+        let ep = ep.unwrap();
+        scene.until("it is resolved", || done.get() == 1 || is_late.get());
+        if is_late.get() {
+            return false;
+        }
+        std::thread::sleep(limit * 2);
+        scene.linger();
+        begun.set(Instant::now());
+        ep.send(b"").expect("the application may take its time");
+        scene.until("a request", || !inbox.borrow().is_empty() || is_late.get());
+        // Longer than the machine may be busy is the limit of the server's answer now.
+        let server = inbox.borrow_mut().pop().map(|request| scene.try_accept(request, b""));
+        scene.until("it is connected", || done.get() == 2 || is_late.get());
+        drop(server);
+        done.get() == 2
     });
-    let ep = ep.unwrap();
-    scene.until("it is resolved", || resolved.get() == 1);
-    std::thread::sleep(SHORT.unwrap() * 2);
-    scene.linger();
-    ep.send(b"").expect("the application may take its time");
-    let request = scene.request(&inbox);
-    // Longer than the machine may be busy is the limit of the server's answer now.
-    let server = scene.accept(request, b"");
-    scene.until("it is connected", || resolved.get() == 2);
-    drop(server);
 }
 
 fn sleepers_are_woken(setup: &CmSetup) {
@@ -81,8 +111,7 @@ fn sleepers_are_woken(setup: &CmSetup) {
             server = Some(scene.accept(request, b""));
         }
     }
-    let options = ConnectOptions { timeout: SHORT, ..ConnectOptions::default() };
-    let silent = scene.connect(address, &Client { options, ..Client::default() });
+    let silent = scene.connect(address, &Client { options: within(SHORT), ..Client::default() });
     while silent.failure().is_none() {
         assert_eq!(scene.worker.wait(LIMIT), Ok(true), "a deadline wakes, too");
         scene.worker.progress();
