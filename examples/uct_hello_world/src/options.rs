@@ -51,7 +51,7 @@ pub(crate) struct Options {
     /// Configuration file, instead of the search.
     #[arg(long, value_name = "FILE")]
     pub config: Option<PathBuf>,
-    /// Set a configuration key, e.g. tls=^tcp or tcp.tx_seg_size=64k; overrules file and environment.
+    /// Set a configuration key, e.g. tls=^tcp or tcp.tx_seg_size=64k; overrides file and environment.
     #[arg(long = "set", value_name = "KEY=VALUE", value_parser = key_value, add = complete::keys())]
     pub overrides: Vec<(String, String)>,
     /// Give up after this many seconds.

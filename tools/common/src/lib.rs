@@ -23,7 +23,7 @@ pub struct CommonOptions {
     /// Configuration file, instead of the search.
     #[arg(long, value_name = "FILE", help_heading = "Configuration")]
     pub config: Option<PathBuf>,
-    /// Set a configuration key, e.g. tls=^tcp or tcp.tx_seg_size=64k; overrules file and environment.
+    /// Set a configuration key, e.g. tls=^tcp or tcp.tx_seg_size=64k; overrides file and environment.
     #[arg(long = "set", value_name = "KEY=VALUE", value_parser = key_value, help_heading = "Configuration", add = complete::keys())]
     pub overrides: Vec<(String, String)>,
     /// Write the manual page into a directory.

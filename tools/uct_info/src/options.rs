@@ -119,7 +119,7 @@ impl Options {
         ];
         let others = self.doctor.is_some() || self.attach.is_some() || self.common.generates();
         if !flags.contains(&true) && !others {
-            let missing = "which section? For example -d, or --explain; --help lists them";
+            let missing = "no section is requested: for example -d or --explain; --help lists all";
             return Err(Options::command().error(ErrorKind::MissingRequiredArgument, missing));
         }
         match self.doctor.as_deref() {
@@ -156,10 +156,10 @@ impl Options {
 fn decode_hex(text: &str) -> Result<Vec<u8>, String> {
     let expected = "expected the hexadecimal digits that uct_info --address prints at the peer";
     if let Some(wrong) = text.chars().find(|c| !c.is_ascii_hexdigit()) {
-        return Err(format!("{wrong:?} is no hexadecimal digit; {expected}"));
+        return Err(format!("{wrong:?} is not a hexadecimal digit; {expected}"));
     }
     if text.is_empty() || !text.len().is_multiple_of(2) {
-        return Err(format!("{} digits are no whole bytes; {expected}", text.len()));
+        return Err(format!("{} digits: not an even number above 0; {expected}", text.len()));
     }
     let digit = |byte: u8| (byte as char).to_digit(16).unwrap_or(0) as u8;
     Ok(text.as_bytes().chunks_exact(2).map(|pair| digit(pair[0]) << 4 | digit(pair[1])).collect())

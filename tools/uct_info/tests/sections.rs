@@ -328,7 +328,7 @@ fn an_address_is_what_a_peer_takes() {
 fn a_wrong_peer_address_is_one_line() {
     for (given, words) in [
         ("zz", "hexadecimal"),
-        ("012", "whole bytes"),
+        ("012", "even number"),
         ("00112233445566", "magic"),
         ("5543544163", "cut"),
         ("@/nonexistent", "/nonexistent"),

@@ -44,11 +44,11 @@ pub(crate) fn run(a: &Path, b: &Path, json: bool) -> Result<(), Failure> {
 fn read(path: &Path) -> Result<Record, Failure> {
     let text = std::fs::read_to_string(path).map_err(|error| format!("{}: {error}", path.display()))?;
     let record: Record = serde_json::from_str(&text)
-        .map_err(|error| format!("{}: no result of uct_perftest --json: {error}", path.display()))?;
+        .map_err(|error| format!("{}: not a result of uct_perftest --json: {error}", path.display()))?;
     if record.schema != JSON_VERSION {
         let (path, found) = (path.display(), record.schema);
         return Err(
-            format!("{path}: a result of form {found}, expected {JSON_VERSION}; measure it again").into()
+            format!("{path}: version {found} of the format, expected {JSON_VERSION}; measure again").into()
         );
     }
     Ok(record)
@@ -58,9 +58,12 @@ impl Comparison {
     fn of((a_path, a): (&Path, &Record), (b_path, b): (&Path, &Record)) -> Result<Comparison, Failure> {
         if a.test != b.test {
             let (first, second) = (a.test.name(), b.test.name());
-            return Err(
-                format!("{} is of {first} and {} of {second}", a_path.display(), b_path.display()).into()
-            );
+            return Err(format!(
+                "different tests: {} has {first}, {} has {second}",
+                a_path.display(),
+                b_path.display()
+            )
+            .into());
         }
         let rows: Vec<Row> = a
             .results

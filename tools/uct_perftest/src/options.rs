@@ -106,7 +106,7 @@ impl Options {
     pub(crate) fn check(&self) -> Result<(), Failure> {
         let measures = self.host.is_some() || self.loopback;
         if self.plot.is_some() && !measures {
-            return Err("--plot: a server has no figures; use it at the client, or with -l".into());
+            return Err("--plot: a server has no results; use it at the client, or with -l".into());
         }
         let sizes = self.sizes();
         if let Some((size, reason)) = sizes.iter().find_map(|&size| Some((size, self.why_not(size)?)))
@@ -116,7 +116,7 @@ impl Options {
         }
         if self.wait != Wait::Poll && self.test.polls_memory() {
             return Err(format!(
-                "-E {}: {} looks at memory that the peer writes, and nothing would wake it; use -E poll, or am_lat",
+                "-E {}: {} polls memory that the peer writes, which causes no event; use -E poll, or am_lat",
                 self.wait.name(),
                 self.test.name()
             )

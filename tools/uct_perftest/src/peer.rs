@@ -120,9 +120,9 @@ impl Peer {
                 if incoming.private() == PRIVATE {
                     return incoming.accept().await;
                 }
-                tracing::warn!("{} is no client: it is no uct_perftest of this version", incoming.peer());
+                tracing::warn!("{} was rejected: it is not a uct_perftest of this version", incoming.peer());
                 // It may have gone.
-                let _ = incoming.reject("it is no uct_perftest of this version").await;
+                let _ = incoming.reject("it is not a uct_perftest of this version").await;
             }
         }));
         let Some(accepted) = accepted else {
@@ -237,7 +237,7 @@ impl Peer {
     pub(crate) fn receive_value<T: DeserializeOwned>(&mut self, kind: Kind) -> Result<T, Failure> {
         let body = self.receive(kind)?;
         serde_json::from_slice(&body)
-            .map_err(|error| format!("the peer's message {kind:?} makes no sense: {error}").into())
+            .map_err(|error| format!("the peer's message {kind:?} cannot be parsed: {error}").into())
     }
 
     /// Checks for a sign of life while something else is going on, without waiting; returns whether there was one.
@@ -319,9 +319,9 @@ fn given_up(reason: &[u8]) -> Failure {
 
 fn gone(error: &Error) -> Failure {
     if error.is_closed_by_peer() {
-        return "the peer is gone; see its own message".into();
+        return "the peer closed the connection: see its output for the reason".into();
     }
-    format!("{error}; see the peer's own message").into()
+    format!("{error}: see also the peer's output").into()
 }
 
 /// Two ends within this thread.
@@ -383,7 +383,7 @@ mod tests {
         left.send(Kind::Done, &[]).unwrap();
         drop(left);
         assert!(right.receive(Kind::Ready).unwrap_err().to_string().contains("expected Ready"));
-        assert!(right.receive(Kind::Ready).unwrap_err().to_string().contains("gone"));
+        assert!(right.receive(Kind::Ready).unwrap_err().to_string().contains("closed the connection"));
     }
 
     #[test]

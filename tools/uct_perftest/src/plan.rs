@@ -58,7 +58,9 @@ impl Plan {
     /// Whether this side can do its part.
     pub(crate) fn check(&self, iface: &Iface) -> Result<(), Failure> {
         if self.cases.is_empty() || self.window == 1 || self.outstanding == 0 || self.outstanding > 65536 {
-            return Err("the client's plan makes no sense".into());
+            return Err(
+                "the client's plan is invalid: use the same version of uct_perftest on both sides".into()
+            );
         }
         if self.wait != Wait::Poll && iface.event_fd().is_err() {
             let (mode, resource) = (self.wait.name(), iface.resource());

@@ -22,7 +22,7 @@ impl std::str::FromStr for Sizes {
                 Some((first, last)) => {
                     let (first, last) = (size(first)?, size(last)?);
                     if first > last {
-                        return Err(format!("the range {part} goes down; expected SMALL..LARGE"));
+                        return Err(format!("the range {part} ends below its start; expected SMALL..LARGE"));
                     }
                     let doubling = std::iter::successors(Some(first), |&size| Some((size * 2).max(1)));
                     sizes.extend(doubling.take_while(|&size| size <= last));

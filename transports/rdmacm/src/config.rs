@@ -5,8 +5,8 @@ use ucs::units::{Ternary, Time};
 ucs::config_struct! {
     /// Connections by address with librdmacm.
     pub struct RdmacmConfig in "rdmacm" {
-        /// Time limit of each stage that waits for the peer or the network: resolving the peer, its answer to a request, its
-        /// notification, its answer to a disconnect.
+        /// Time limit of each stage that waits for the peer or the network: resolving the peer, its response to a request, its
+        /// notification, its response to a disconnect.
         pub timeout: Time = "10s",
         /// Time of one attempt to resolve the peer's address; it is repeated up to `timeout`.
         pub resolve_interval: Time = "100ms",

@@ -14,7 +14,7 @@ impl Schema {
             "# Configuration of UCT.\n\
              #\n\
              # Every key is here with its default. To change one, remove the `#` ahead of it and edit the value.\n\
-             # An environment variable overrules this file; its name is given with each key.\n",
+             # An environment variable overrides this file; its name is given with each key.\n",
         );
         for section in self.global_first() {
             out.push('\n');

@@ -204,8 +204,8 @@ impl fmt::Display for Warning {
             }
             Warning::SecurityKey { at, key } => write!(
                 out,
-                "{}: {key} is ignored: a file of the working directory that nobody named does not decide whose code runs or \
-                 who is trusted; set the key in the environment, or name the file with UCT_CONFIG",
+                "{}: {key} is ignored: it is a security key, which a file found in the working directory cannot set; set it in \
+                 the environment, or name the file with UCT_CONFIG",
                 Place(at)
             ),
         }

@@ -27,7 +27,7 @@ impl Diagnosis {
     pub(crate) fn of(context: &Context, cm: &str, address: &str) -> Result<Diagnosis, Failure> {
         let with_port = address.parse::<SocketAddr>();
         let address = with_port.or_else(|_| address.parse::<IpAddr>().map(|ip| SocketAddr::new(ip, 0))).map_err(|_| {
-            format!("--doctor: `{address}` is no address: expected one like 10.0.0.1, 10.0.0.1:7000 or [fe80::1%2]:7000")
+            format!("--doctor: `{address}` is not an address: expected one like 10.0.0.1, 10.0.0.1:7000 or [fe80::1%2]:7000")
         })?;
         let found = context.diagnose_cm(cm, address)?;
         let findings = found
@@ -40,7 +40,8 @@ impl Diagnosis {
     /// Why a program would get an error here, if it would.
     pub(crate) fn failure(&self) -> Option<String> {
         let obstacles = self.findings.iter().filter(|finding| finding.is_obstacle).count();
-        (obstacles > 0).then(|| format!("{} does not get to {}; the reason is above", self.cm, self.address))
+        (obstacles > 0)
+            .then(|| format!("{} cannot connect to {}: see the reason above", self.cm, self.address))
     }
 }
 

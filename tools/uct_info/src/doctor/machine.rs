@@ -39,8 +39,8 @@ impl Machine {
     pub(crate) fn failure(&self) -> Option<String> {
         match self.findings.iter().filter(|finding| finding.verdict == Verdict::Obstacle).count() {
             0 => None,
-            1 => Some("1 obstacle, which is above with its remedy".to_owned()),
-            count => Some(format!("{count} obstacles, which are above with their remedies")),
+            1 => Some("1 obstacle: see its remedy above".to_owned()),
+            count => Some(format!("{count} obstacles: see their remedies above")),
         }
     }
 }

@@ -34,7 +34,7 @@ pub(crate) fn devices(devices: &[Device]) -> Vec<Finding> {
     }
     let usable: Vec<&Device> = outward().filter(|device| device.has_address && device.is_running).collect();
     if usable.is_empty() {
-        let words = "no network device leads to other machines; loopback is used on this one";
+        let words = "no network device connects to other machines: only loopback can be used";
         findings.push(Finding::new(Verdict::Absent, SUBJECT, words));
     }
     for device in usable {

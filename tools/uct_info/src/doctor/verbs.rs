@@ -51,7 +51,7 @@ fn device_file(files: &Files, device: &str) -> Finding {
     };
     match files.names("/sys/class/infiniband_verbs").into_iter().find(owner) {
         Some(name) => file(files, VERBS, &format!("/dev/infiniband/{name}"), "modprobe ib_uverbs"),
-        None => Finding::new(Verdict::Obstacle, VERBS, format!("{device} is not shown to programs"))
+        None => Finding::new(Verdict::Obstacle, VERBS, format!("{device} has no device file for libibverbs"))
             .with_remedy("modprobe ib_uverbs"),
     }
 }
@@ -214,7 +214,7 @@ mod tests {
         expect(&files, Verdict::Obstacle, "rdma_cm cannot be opened", "rdma_ucm");
         let (root, files) = machine();
         fs::remove_dir_all(root.path().join("sys/class/infiniband_verbs")).unwrap();
-        expect(&files, Verdict::Obstacle, "mlx5_0 is not shown to programs", "modprobe ib_uverbs");
+        expect(&files, Verdict::Obstacle, "mlx5_0 has no device file", "modprobe ib_uverbs");
     }
 
     #[test]

@@ -178,7 +178,7 @@ impl Side {
             }
         };
         match net.block_on(unless(phase, watch)) {
-            Some(outcome) => outcome.map_err(|error| format!("{error}; see the peer's own message").into()),
+            Some(outcome) => outcome.map_err(|error| format!("{error}: see also the peer's output").into()),
             None => {
                 let seconds = patience.as_secs_f64();
                 Err(format!("nothing came from the peer for {seconds} s; allow more with --timeout").into())
