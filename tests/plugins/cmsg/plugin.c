@@ -431,7 +431,7 @@ static UctStatus iface_ep_create(UctIface *handle, const UctEpParams *params, Uc
     }
     ep->fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
     if (ep->fd < 0 || connect(ep->fd, (const struct sockaddr *)&name, length) < 0) {
-        explain(reason, ep->fd < 0 ? "the system gives no socket" : "nobody listens at the address: the peer is gone");
+        explain(reason, ep->fd < 0 ? "the system gives no socket" : "the address is not in use: the peer has closed it or ended");
         if (ep->fd >= 0)
             close(ep->fd);
         free(ep);

@@ -55,15 +55,15 @@ impl RcIface {
                     // SAFETY: completions and events are handled by progress, and the table has just given it.
                     let conn = unsafe { self.during_progress(conn) };
                     let reason = match event {
-                        AsyncEvent::QpFatal(_) => "the device gave the connection up",
-                        _ => "the peer asked for what it may not (wrong key, address or request)",
+                        AsyncEvent::QpFatal(_) => "the device reported a fatal error of the queue pair",
+                        _ => "the peer sent an invalid request (wrong key, address or operation)",
                     };
                     conn.fail(Error::CONNECTION_RESET, reason);
                 }
             }
             AsyncEvent::DeviceFatal => {
                 for conn in self.conns.all() {
-                    conn.fail(Error::IO_ERROR, "the device failed, or was taken out");
+                    conn.fail(Error::IO_ERROR, "the device failed or was removed");
                 }
             }
             AsyncEvent::CqError | AsyncEvent::SrqError => {

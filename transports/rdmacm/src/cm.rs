@@ -100,7 +100,7 @@ impl ConnectionManager for RdmaCm {
                 Ok(Some(event)) => self.dispatch(event),
                 Ok(None) => break,
                 Err(error) => {
-                    ucs::log::warn!(%error, "rdmacm: an event cannot be taken");
+                    ucs::log::warn!(%error, "rdmacm: an event cannot be read");
                     break;
                 }
             }
@@ -149,7 +149,7 @@ impl ConnectionManager for RdmaCm {
     fn connect(self: &Rc<Self>, params: CmConnect) -> Result<Rc<RdmaEp>, Failure> {
         let CmConnect { user, address, source, timeout } = params;
         if address.port() == 0 {
-            let words = format!("cannot connect to {address}: no port is given; take the server's");
+            let words = format!("cannot connect to {address}: the port is missing; use the server's port");
             return Err(Failure::new(Error::INVALID_ADDR, words));
         }
         let refused = source.and_then(|source| loopback(Step::Bind, source));
@@ -248,7 +248,7 @@ impl RdmaCm {
         let private = match private::unpack(Kind::Connect, &private_data) {
             Message::Ours(data) | Message::Foreign(data) => data,
             Message::Bad(bad) => {
-                ucs::log::warn!(peer = %path.peer, reason = %bad, "rdmacm: a request is not to be read and was rejected");
+                ucs::log::warn!(peer = %path.peer, reason = %bad, "rdmacm: a malformed connection request was rejected");
                 return;
             }
         };

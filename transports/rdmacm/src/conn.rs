@@ -206,7 +206,7 @@ impl Conn {
     fn with_id<T>(&self, step: Step, call: impl FnOnce(&Id) -> Result<T, CmError>) -> Result<T, Refusal> {
         let id = self.id.borrow();
         let Some(id) = id.as_ref() else {
-            return Err(Refusal::new(Error::NOT_CONNECTED, "the connection is over"));
+            return Err(Refusal::new(Error::NOT_CONNECTED, "the connection has ended"));
         };
         call(id).map_err(|error| refusal(&error, step, &self.peer.to_string()))
     }
@@ -215,7 +215,7 @@ impl Conn {
     fn prepare(&self) -> Result<(), Refusal> {
         let (id, qp, peer) = (self.id.borrow(), self.qp.borrow(), self.peer.to_string());
         let Some(id) = id.as_ref() else {
-            return Err(Refusal::new(Error::NOT_CONNECTED, "the connection is over"));
+            return Err(Refusal::new(Error::NOT_CONNECTED, "the connection has ended"));
         };
         match qp.as_ref() {
             Some(qp) => {
@@ -294,7 +294,7 @@ impl Conn {
 
     /// Nothing of a failed connection stays pending in the kernel.
     fn close_failed(&self, refusal: &Refusal) {
-        tracing::debug!(peer = %self.peer, reason = %refusal.words, "rdmacm: a connection is over");
+        tracing::debug!(peer = %self.peer, reason = %refusal.words, "rdmacm: a connection failed");
         drop(self.id.take());
     }
 
@@ -325,11 +325,11 @@ impl Conn {
         self.deadline.set(Deadline::NEVER);
         let (phase, is_leaving) = (self.machine.borrow().phase(), self.machine.borrow().is_leaving());
         let peer = self.peer.to_string();
-        let after = |what: &str| {
+        let after = |what: &str, cause: &str| {
             let limit = self.timeout;
             Refusal::new(
                 Error::TIMED_OUT,
-                format!("{peer} {what} within {limit:?} (timeout of section rdmacm)"),
+                format!("{peer} {what} within {limit:?} (timeout of section rdmacm){cause}"),
             )
         };
         let refusal = match phase {
@@ -339,10 +339,11 @@ impl Conn {
             }
             Phase::Address => system(Step::Address, &peer, libc::ETIMEDOUT),
             Phase::Route => system(Step::Route, &peer, libc::ETIMEDOUT),
-            Phase::Accepted => after("did not answer that it was accepted"),
-            _ if is_leaving => after("did not answer the end of the connection"),
+            Phase::Accepted => after("did not confirm the connection", ""),
+            _ if is_leaving => after("did not acknowledge the disconnect", ""),
             _ => after(
-                "did not answer the request to connect: its server accepts or rejects nothing, or packets are lost;",
+                "did not reply to the connection request",
+                ": its server neither accepts nor rejects it, or packets are lost",
             ),
         };
         self.on(Input::Broken(refusal));
@@ -372,7 +373,7 @@ impl Conn {
             // The bond of the network device moved, or the number of the queue pair may come again.
             RDMA_CM_EVENT_ADDR_CHANGE | RDMA_CM_EVENT_TIMEWAIT_EXIT => return,
             other => {
-                tracing::debug!(event = other, peer, "rdmacm: an event of no meaning here");
+                tracing::debug!(event = other, peer, "rdmacm: an event is ignored");
                 return;
             }
         };

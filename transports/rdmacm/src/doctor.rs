@@ -30,7 +30,7 @@ pub(crate) fn examine(address: SocketAddr) -> Vec<Finding> {
 
 fn walk(address: SocketAddr, fine: &mut dyn FnMut(String)) -> Result<(), Refusal> {
     let table = io::load().map_err(|error| Refusal::new(Error::UNSUPPORTED, error.to_string()))?;
-    fine("librdmacm is loaded, with all functions that are needed".to_owned());
+    fine("librdmacm is loaded and has all required functions".to_owned());
     let channel = Channel::new(table).map_err(|error| refusal(&error, Step::Open, ""))?;
     fine("an event channel of rdma_cm opens".to_owned());
     devices(fine)?;

@@ -43,8 +43,8 @@ impl Crowd {
         let room = files.saturating_sub(config.reserved_descriptors.into());
         if descriptor >= room {
             return Err(format!(
-                "the peer has few descriptors left of the {files} that it may have (ulimit -n), and keeps \
-                 UCT_SHM_RESERVED_DESCRIPTORS={} for itself",
+                "the peer is near its limit of {files} open files (ulimit -n), of which it reserves \
+                 UCT_SHM_RESERVED_DESCRIPTORS={}",
                 config.reserved_descriptors
             ));
         }

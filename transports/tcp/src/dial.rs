@@ -48,7 +48,7 @@ impl TcpIface {
         if side == SocketSide::Accepted {
             let conn = self.table.add(peer.id, 0, None)?;
             if let Err(error) = self.take_in(socket, address, &[], Some(conn.id())) {
-                conn.fail(&self.shared, Error::CANCELED, "its socket cannot be watched");
+                conn.fail(&self.shared, Error::CANCELED, "its socket cannot be added to the event set");
                 return Err(system(error));
             }
             return Ok(conn);
@@ -58,7 +58,7 @@ impl TcpIface {
             .map_err(|error| Failure::system("set up a socket", &error))?;
         let conn = self.table.add(peer.id, token, Some(Rc::new(peer.clone())))?;
         conn.connect_over(&self.shared, socket, address).map_err(|error| {
-            conn.fail(&self.shared, Error::CANCELED, "its socket cannot be watched");
+            conn.fail(&self.shared, Error::CANCELED, "its socket cannot be added to the event set");
             Failure::system("watch a socket", &error)
         })?;
         Ok(conn)

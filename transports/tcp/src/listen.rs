@@ -166,17 +166,17 @@ impl TcpIface {
             None => "the peer closed the socket".to_owned(),
             Some(Err(bad)) => bad.to_string(),
             Some(Ok(hello)) if hello.kind != HelloKind::Hello || hello.sender != conn.peer => {
-                "another interface than the peer's is at the other end of the socket".to_owned()
+                "another interface than the peer's is connected to the socket".to_owned()
             }
             Some(Ok(hello)) if !wire::is_same(self.address.key, hello.key) => {
                 self.refuse(&socket, Refusal::WrongIface);
-                "the peer means another interface".to_owned()
+                "the peer's hello is for another interface".to_owned()
             }
             Some(Ok(hello)) if hello.max_message > self.shared.max_message() as u64 => {
                 self.refuse(&socket, Refusal::MessageSize);
                 let most = self.shared.max_message();
                 format!(
-                    "the peer may send messages of {} bytes, this side takes {most}: set max_message",
+                    "the peer may send messages of {} bytes, this side accepts {most}: set max_message to one value on both sides",
                     hello.max_message
                 )
             }
@@ -219,8 +219,8 @@ impl TcpIface {
             if let Some(left_out) = self.half_open.borrow().refusals.admit() {
                 ucs::log::warn!(
                     peer = %address,
-                    "a connection was refused: the peer may send messages of {} bytes, this side takes {}; set \
-                     max_message to the same{left_out}",
+                    "a connection was refused: the peer may send messages of {} bytes, this side accepts {}; set \
+                     max_message to one value on both sides{left_out}",
                     hello.max_message,
                     self.shared.max_message()
                 );
@@ -244,7 +244,7 @@ impl TcpIface {
         if !self.table.make_room(&self.shared, address.ip(), lacks_descriptors, unused_timeout) {
             self.count_dropped();
             if let Some(left_out) = self.half_open.borrow().refusals.admit() {
-                ucs::log::warn!(peer = %address, "a connection has to wait: there is no room for it{left_out}");
+                ucs::log::warn!(peer = %address, "a connection is refused for now: max_connections or the descriptors are used up{left_out}");
             }
             return self.refuse(&socket, Refusal::Full);
         }
@@ -263,7 +263,11 @@ impl TcpIface {
                 conn.note_welcomed();
                 conn.establish(&self.shared, hello, Some(socket));
             }
-            _ => conn.fail(&self.shared, Error::CONNECTION_RESET, "the peer went as it was welcomed"),
+            _ => conn.fail(
+                &self.shared,
+                Error::CONNECTION_RESET,
+                "the peer closed the connection during the handshake",
+            ),
         }
     }
 }

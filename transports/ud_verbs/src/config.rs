@@ -134,7 +134,7 @@ impl UdConfig {
             ..Settings::default()
         };
         settings.checked().map_err(|error| {
-            let reason = format!("the configuration of ud_verbs does not fit together: {error}");
+            let reason = format!("the configuration of ud_verbs is inconsistent: {error}");
             Failure::new(Error::INVALID_PARAM, reason)
         })
     }

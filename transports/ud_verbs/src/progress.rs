@@ -276,7 +276,7 @@ impl UdIface {
             count += 1;
         }
         if let Some(reason) = guard.with(Core::give_up) {
-            ucs::log::error!("ud_verbs can neither send nor receive any more: {reason}");
+            ucs::log::error!("ud_verbs: the interface has failed and can neither send nor receive: {reason}");
         }
         // Ahead of the events, by which connections may end.
         for id in guard.with(Core::take_heard_of) {

@@ -77,7 +77,7 @@ impl EpAddress {
         let words = |words: &'static str| move || words.to_owned();
         let is_number = qp != 0 && (qp | psn) >> 24 == 0;
         fields.check(is_number, words("queue pair and packet number have 24 bits"))?;
-        fields.check(window != 0 && seg_size != 0, words("the peer would take no messages"))?;
+        fields.check(window != 0 && seg_size != 0, words("its window or segment size is 0"))?;
         let is_window = window <= MAX_GRANT;
         fields.check(is_window, || format!("a window of {window} messages, the largest is {MAX_GRANT}"))?;
         Ok(address)

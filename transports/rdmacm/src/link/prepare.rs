@@ -72,8 +72,8 @@ fn attributes(id: &Id, step: QpStep, wanted: i32, peer: &str) -> Result<(ibv_qp_
     Err(Refusal::new(
         ucs::Error::IO_ERROR,
         format!(
-            "rdma_cm has the attributes {mask:#x} of a queue pair for {peer}, and not {wanted:#x} of {step:?}: the connection is \
-             not that far"
+            "rdma_cm returned the attributes {mask:#x} for the queue pair to {peer}, expected {wanted:#x} of {step:?}: the \
+             connection has not reached that state"
         ),
     ))
 }

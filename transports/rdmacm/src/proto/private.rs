@@ -60,7 +60,7 @@ pub enum Message<'a> {
     Ours(&'a [u8]),
     /// From another program, which may have passed none: without the zeros at the end.
     Foreign(&'a [u8]),
-    /// From this library, and not to be read: a reason in words.
+    /// From this library, but malformed: the reason.
     Bad(Bad),
 }
 
@@ -73,7 +73,7 @@ pub enum Bad {
     )]
     Version(u8),
     /// Another kind than that of the event.
-    #[error("the peer's private data are of kind {0} where kind {1} belongs")]
+    #[error("the peer's private data have kind {0}, expected kind {1}")]
     Kind(u8, u8),
     /// A length beyond the end.
     #[error("the peer's private data announce {0} bytes and have {1}")]
@@ -132,7 +132,7 @@ mod tests {
             other => panic!("{other:?}"),
         };
         assert!(bad(&[0xc9, 0]).contains("version 2"));
-        assert!(bad(&[0xc6, 0]).contains("kind 2 where kind 1"));
+        assert!(bad(&[0xc6, 0]).contains("kind 2, expected kind 1"));
         assert!(bad(&[0xc5, 5, 0, 0]).contains("announce 5 bytes and have 2"));
     }
 

@@ -1,6 +1,6 @@
-//! What refusals of rdma_cm mean, in words: error numbers of its calls and events, and the reasons of rejections.
+//! Explanations of rdma_cm's errors: error numbers of its calls and events, and the reasons of rejections.
 //!
-//! The kernel answers different causes with one number, so that a row names the step as well. docs/rdmacm.md shows these tables; a
+//! The kernel reports different causes with one number, so a row names the step as well. docs/rdmacm.md shows these tables; a
 //! test compares them.
 
 use libc::{
@@ -9,7 +9,7 @@ use libc::{
 };
 use ucs::Error;
 
-/// Why something failed: the status for the program and a sentence for people, without a full stop.
+/// Why something failed: the status for the program, and a human-readable sentence without a full stop.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub struct Refusal {
     /// The status.
@@ -19,7 +19,7 @@ pub struct Refusal {
 }
 
 impl Refusal {
-    /// A refusal in these words.
+    /// A refusal with this text.
     pub fn new(status: Error, words: impl Into<String>) -> Refusal {
         Refusal { status, words: words.into() }
     }
@@ -105,43 +105,43 @@ rows! {
     [Open] EPERM NO_DEVICE "/dev/infiniband/rdma_cm may not be opened in this container"
         => "allow the device in the container";
     [Bind Address] ENODEV NO_DEVICE "no RDMA device is attached to the network device of this address"
-        => "take an address of a network device that has one (`rdma link` lists them)";
-    [Route] ENODEV NO_DEVICE "the way to this address uses no RDMA device: it leads over loopback or another network device"
-        => "take an address of a network device that has an RDMA device, also for this machine itself";
+        => "use an address of a network device that has one (`rdma link` lists them)";
+    [Route] ENODEV NO_DEVICE "the route to this address uses loopback or a network device without an RDMA device"
+        => "use an address of a network device that has an RDMA device, also for this machine itself";
     [Bind] EADDRNOTAVAIL NO_DEVICE "the address is not one of this machine's"
-        => "take one that `ip addr` shows";
+        => "use one that `ip addr` shows";
     [Bind Listen] EADDRINUSE BUSY "another program listens on this port of rdma_cm"
-        => "take another port, or 0 for any; `rdma resource show cm_id` names the program";
+        => "use another port, or 0 for any; `rdma resource show cm_id` names the program";
     [Bind Listen] EACCES INVALID_PARAM "ports below 1024 need privileges"
-        => "take a higher port, or the capability CAP_NET_BIND_SERVICE";
+        => "use a higher port, or add the capability CAP_NET_BIND_SERVICE";
     [Bind] EINVAL INVALID_ADDR "a link-local address needs its network device"
         => "write it with the scope, like [fe80::1%2]:7000 with the number from `ip link`";
-    [Address] ETIMEDOUT UNREACHABLE "nobody answered for the peer's address (ARP or neighbour discovery)"
-        => "see whether the peer is up and in this network: `ip neigh` shows FAILED or INCOMPLETE";
+    [Address] ETIMEDOUT UNREACHABLE "no reply to the resolution of the peer's address (ARP or neighbour discovery)"
+        => "check that the peer is up and in this network: `ip neigh` shows FAILED or INCOMPLETE";
     [Address] ENETUNREACH UNREACHABLE "there is no route to the peer"
         => "see `ip route get ADDRESS`";
-    [Address] EHOSTUNREACH UNREACHABLE "the peer's neighbour entry is invalid, or a router says that it is not there"
+    [Address] EHOSTUNREACH UNREACHABLE "the peer's neighbour entry is invalid, or a router reports it as unreachable"
         => "see `ip neigh` and `ip route get ADDRESS`";
     [Address] EADDRNOTAVAIL INVALID_ADDR "the source address is not one of this machine's"
-        => "take one that `ip addr` shows";
-    [Address] EINVAL INVALID_ADDR "the addresses of both ends do not fit together, or a link-local one lacks its network device"
-        => "take the same family for both, and write a link-local one with its scope, like [fe80::1%2]:7000 with the number from `ip link`";
-    [Route] ETIMEDOUT UNREACHABLE "the subnet manager did not answer, or the route changed meanwhile"
-        => "see `ibstat` and whether a subnet manager runs";
-    [Connect] ETIMEDOUT TIMED_OUT "the peer's machine did not answer the request"
-        => "see whether UDP port 4791 (RoCE v2) passes the firewalls, and whether the peer has an RDMA device on this address";
-    [Accept] ECONNRESET CONNECTION_RESET "the client has gone"
-        => "nothing: it may connect again";
-    [QueuePair Accept] EINVAL CONNECTION_RESET "the client has gone before it was accepted"
-        => "nothing: it may connect again";
-    [QueuePair] ETIMEDOUT TIMED_OUT "nobody answered for the peer's hardware address within a second"
+        => "use one that `ip addr` shows";
+    [Address] EINVAL INVALID_ADDR "the addresses of both ends have different families, or a link-local one lacks its network device"
+        => "use the same family for both, and write a link-local one with its scope, like [fe80::1%2]:7000 with the number from `ip link`";
+    [Route] ETIMEDOUT UNREACHABLE "the subnet manager did not respond, or the route changed meanwhile"
+        => "see `ibstat`, and check that a subnet manager runs";
+    [Connect] ETIMEDOUT TIMED_OUT "the peer's machine did not respond to the request"
+        => "check that firewalls permit UDP port 4791 (RoCE v2), and that the peer has an RDMA device on this address";
+    [Accept] ECONNRESET CONNECTION_RESET "the client ended the connection"
+        => "none needed: the client may connect again";
+    [QueuePair Accept] EINVAL CONNECTION_RESET "the client ended the connection before it was accepted"
+        => "none needed: the client may connect again";
+    [QueuePair] ETIMEDOUT TIMED_OUT "no reply to the resolution of the peer's hardware address within a second"
         => "see `ip neigh`, and try again";
-    [] ENODEV NO_DEVICE "the RDMA device is gone, hidden, or has node GUID zero"
+    [] ENODEV NO_DEVICE "the RDMA device was removed, is hidden, or has node GUID zero"
         => "see `rdma link` and `ibv_devinfo`";
     [] ENOMEM NO_MEMORY "the kernel or the limit on locked memory allows no more"
         => "see `ulimit -l`";
-    [] ETIMEDOUT TIMED_OUT "the peer's machine did not answer in time"
-        => "see whether it is up, and whether the network between drops packets";
+    [] ETIMEDOUT TIMED_OUT "the peer's machine did not respond in time"
+        => "check that it is up, and whether the network drops packets";
     [] ECONNRESET CONNECTION_RESET "the peer ended the connection"
         => "see the peer's log";
 }
@@ -189,15 +189,15 @@ macro_rules! reasons {
 reasons! {
     1 NOT_CONNECTED "the peer has no queue pair for the connection" => "see the peer's log";
     3 NOT_CONNECTED "the peer has no resources for the connection: its backlog is full" => "try again, or give it a larger backlog";
-    4 TIMED_OUT "the peer gave up waiting for this side's answer" => "see whether the network drops packets";
-    8 NOT_CONNECTED "nobody listens on this port of the peer's rdma_cm"
+    4 TIMED_OUT "the peer stopped waiting for this side's response" => "see whether the network drops packets";
+    8 NOT_CONNECTED "no program listens on this port of the peer's rdma_cm"
         => "start the server; its port must be one of rdma_cm, which is not the same as a TCP port";
-    10 NOT_CONNECTED "the peer takes the queue pair's number for one of an earlier connection"
+    10 NOT_CONNECTED "the queue pair's number still belongs to an earlier connection at the peer"
         => "connect again with another queue pair, or after some seconds";
     12 UNREACHABLE "the peer does not know the GID that the request came to" => "see the addresses of both devices' network devices";
     14 NOT_CONNECTED "the peer refuses the service level" => "see the settings of the subnet";
     26 NOT_CONNECTED "the peer refuses the path's MTU" => "give both network devices the same MTU";
-    28 CONNECTION_RESET "the server has gone, refused the path, or is another program that rejected the connection"
+    28 CONNECTION_RESET "the server has ended, refused the path, or is another program that rejected the connection"
         => "see the server's log";
     29 NOT_CONNECTED "the peer refuses the retry count" => "give both sides the same rnr_retry_count";
     35 NOT_CONNECTED "the peer refuses a vendor's option" => "see the drivers' versions";

@@ -32,7 +32,7 @@ fn where_nobody_listens_is_said_at_once() {
     net.resolved(&client);
     let (error, private, reason) = net.failure(&client);
     assert_eq!((error, private), (Error::NOT_CONNECTED, Vec::new()));
-    assert!(reason.contains("nobody listens on this port"), "{reason}");
+    assert!(reason.contains("no program listens on this port"), "{reason}");
 }
 
 #[test]
@@ -55,7 +55,7 @@ fn an_address_that_nobody_has_is_unreachable() {
         let (error, _, reason) = net.failure(&client);
         assert_eq!(error, Error::UNREACHABLE, "{reason}");
         assert!(reason.contains("10.7.0.77:7000"), "{reason}");
-        assert!(reason.contains("nobody answered for the peer's address"), "{reason}");
+        assert!(reason.contains("no reply to the resolution of the peer's address"), "{reason}");
     } else {
         // A dummy device asks nobody for an address: it is the request that gets no answer.
         net.resolved(&client);
@@ -214,7 +214,7 @@ fn a_diagnosis_names_the_obstacle_and_stops_there() {
     if is_pair() {
         let (obstacle, words, _) = examine("10.7.0.77:7000");
         assert_eq!(obstacle, Some(Error::UNREACHABLE), "{words}");
-        assert!(words.contains("nobody answered for the peer's address"), "{words}");
+        assert!(words.contains("no reply to the resolution of the peer's address"), "{words}");
     } else {
         let (obstacle, words, _) = examine("10.7.0.77:7000");
         assert_eq!((obstacle, &words[..]), (None, "the route to 10.7.0.77:7000 is resolved"));

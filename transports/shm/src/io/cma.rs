@@ -75,8 +75,8 @@ impl Drop for Beacon {
 /// Tries to read `expected` at `address` of process `pid`. The error describes why that is not possible.
 pub fn probe(pid: u32, address: u64, expected: u64) -> Result<Process, String> {
     let Some(pid) = libc::pid_t::try_from(pid).ok().filter(|pid| *pid > 0) else {
-        return Err("the peer is in a pid namespace that is not visible from here; run both in one, or the other in a \
-                    child of this one's"
+        return Err("the peer's pid namespace is not visible from here; run both processes in one pid namespace, or the peer in \
+                    a child of this one"
             .to_owned());
     };
     let mut found = 0u64;
@@ -88,7 +88,7 @@ pub fn probe(pid: u32, address: u64, expected: u64) -> Result<Process, String> {
         return Ok(Process { pid, beacon: address, number: expected });
     }
     if copied >= 0 {
-        return Err(format!("process {pid} is not the peer that it was said to be"));
+        return Err(format!("process {pid} is not the peer that its address names"));
     }
     let error = io::Error::last_os_error();
     Err(match error.raw_os_error() {
@@ -99,7 +99,7 @@ pub fn probe(pid: u32, address: u64, expected: u64) -> Result<Process, String> {
         ),
         Some(libc::EPERM) => format!(
             "reading process {pid} is forbidden: it runs as another user or in another user namespace, or a seccomp \
-             filter forbids process_vm_readv; CAP_SYS_PTRACE in the peer's user namespace would help"
+             filter forbids process_vm_readv; give this process CAP_SYS_PTRACE in the peer's user namespace"
         ),
         Some(libc::ENOSYS) => "the kernel has no process_vm_readv, or a seccomp filter hides it".to_owned(),
         _ => format!("cannot read process {pid}: {error}"),

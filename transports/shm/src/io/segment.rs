@@ -156,13 +156,13 @@ pub fn accept(
     writable: bool,
     trust: Trust,
 ) -> Result<Mapping, SystemError> {
-    let refuse = |what: &str| SystemError::new(format!("take a segment from the peer: {what}"), libc::EPERM);
+    let refuse = |what: &str| SystemError::new(format!("accept a segment of the peer: {what}"), libc::EPERM);
     // Seals come first: what holds for the size of a file that cannot shrink holds from then on.
     let sealed = fcntl_get_seals(fd).is_ok_and(|seals| seals.contains(SealFlags::SHRINK));
     let look = |errno: Errno| SystemError::new("check a segment of the peer", errno);
     let stat = fstat(fd).map_err(look)?;
     if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
-        return Err(refuse("it is no regular file"));
+        return Err(refuse("it is not a regular file"));
     }
     let is_trusted = trust.files_of == Some(stat.st_dev) && stat.st_uid == credentials().effective_uid;
     if !sealed && !is_trusted {
@@ -174,7 +174,7 @@ pub fn accept(
         }));
     }
     if !trust.huge && fstatfs(fd).map_err(look)?.f_type == HUGETLBFS_MAGIC {
-        let what = "take a segment from the peer: it has huge pages";
+        let what = "accept a segment of the peer: it has huge pages";
         return Err(SystemError::new(what, libc::ENOTSUP)
             .advise("set UCT_POSIX_HUGETLB_MODE=try here too, or to no in the peer"));
     }
@@ -237,8 +237,9 @@ fn has_huge_pages(mapping: &Mapping) -> Result<bool, SystemError> {
 fn check_file_size(length: usize) -> Result<(), SystemError> {
     match getrlimit(Resource::Fsize).current {
         Some(limit) if limit < length as u64 => {
-            let what =
-                format!("make {length} bytes of shared memory: files of this process may have {limit} bytes");
+            let what = format!(
+                "make {length} bytes of shared memory: the limit of this process for a file is {limit} bytes"
+            );
             Err(SystemError::new(what, libc::EFBIG).advise("raise that limit (ulimit -f unlimited)"))
         }
         _ => Ok(()),
@@ -304,7 +305,7 @@ mod tests {
         assert!(error.to_string().contains("shorter than announced"), "{error}");
         let (pipe, _) = rustix::pipe::pipe().unwrap();
         let error = accept(pipe.as_fd(), 1, true, Trust::SEALED).unwrap_err();
-        assert!(error.to_string().contains("no regular file"), "{error}");
+        assert!(error.to_string().contains("not a regular file"), "{error}");
     }
 
     #[test]

@@ -152,7 +152,7 @@ impl Channel {
         let welcome: Welcome = wire::body(body)?;
         if self.peer().is_some() || (welcome.from.iface, welcome.from.key) != (self.peer_iface, self.peer_key)
         {
-            return Err("a welcome that was not asked for".to_owned());
+            return Err("an unexpected welcome".to_owned());
         }
         self.take_peer(Peer::new(welcome.from, fds)?);
         if welcome.shares != 0 {
@@ -483,7 +483,7 @@ impl Channel {
         let mut segments = self.segments.borrow_mut();
         let proof = (reply.key, reply.secret);
         let (Some(&Asked::Waiting(most)), Some(peer)) = (segments.get(&proof), self.peer()) else {
-            return Err("a segment that was not asked for".to_owned());
+            return Err("a segment that was not requested".to_owned());
         };
         if reply.length > most {
             return Err(format!("a segment of {} bytes, where the key is to {most}", reply.length));
@@ -527,7 +527,7 @@ impl Channel {
         };
         let message = wire::control(Control::SegmentReply, zerocopy::IntoBytes::as_bytes(&reply));
         if let Err(errno) = self.send_control(&message, fd.as_slice()) {
-            tracing::debug!("a segment could not be handed to the peer: {errno}");
+            tracing::debug!("a segment could not be sent to the peer: {errno}");
         }
     }
 

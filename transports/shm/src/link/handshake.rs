@@ -154,7 +154,7 @@ impl Identity {
                 dial.line = Some((socket, peer));
                 Ok(None)
             }
-            Err(errno) => Err(Failure::system("cannot say hello to the peer", &errno.into())),
+            Err(errno) => Err(Failure::system("cannot send a hello to the peer", &errno.into())),
         }
     }
 
@@ -216,7 +216,7 @@ impl Identity {
     ) -> Result<(Hello, PairLayout, Mapping), String> {
         let (kind, body) = wire::parse_control(message)?;
         if kind != Control::Hello {
-            return Err("the first message is no hello".to_owned());
+            return Err("the first message is not a hello".to_owned());
         }
         let hello: Hello = wire::body(body)?;
         if hello.to_key != self.address.key || hello.kind != self.kind as u32 {
@@ -230,7 +230,7 @@ impl Identity {
         let memory = if self.kind == Kind::Sysv {
             attach_sysv(hello.sysv_segment, rings.size(), peer, self.trust)
         } else {
-            let fd = fds.get(2).ok_or("no descriptor of the rings came along")?;
+            let fd = fds.get(2).ok_or("the hello has no descriptor of the rings")?;
             accept(fd.as_fd(), rings.size(), true, self.trust)
         };
         Ok((hello, rings, memory.map_err(|error| error.to_string())?))
@@ -256,7 +256,7 @@ impl Identity {
     pub(crate) fn welcome(&self, socket: BorrowedFd<'_>, number: u32, shares: u32) -> Result<(), Failure> {
         let welcome = Welcome { from: self.side(number)?, shares, reserved: 0 };
         socket::send(socket, &wire::control(Control::Welcome, welcome.as_bytes()), &self.descriptors()?)
-            .map_err(|errno| Failure::system("cannot welcome the peer", &errno.into()))
+            .map_err(|errno| Failure::system("cannot send a welcome to the peer", &errno.into()))
     }
 
     /// Whether the process at the other end may be talked to at all, and is `process` if that is known.

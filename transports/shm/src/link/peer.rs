@@ -33,7 +33,7 @@ impl Peer {
     pub(crate) fn new(side: Side, fds: &[OwnedFd]) -> Result<Peer, String> {
         let [doorbell, table, ..] = fds else {
             return Err(format!(
-                "{} descriptors came along, where a doorbell and a table are needed",
+                "{} descriptors arrived, expected those of a doorbell and a table",
                 fds.len()
             ));
         };

@@ -187,8 +187,8 @@ impl DeviceAddress {
         }
         let has = |address: &DeviceAddress| if address.directory_inode == 0 { "no" } else { "another" };
         Err(format!(
-            "there is no common place for a socket: this process is in net:[{}], the peer in net:[{}]; and the peer has \
-             {} directory, this process {}; share one between both and name it in UCT_SHM_DIR",
+            "the processes share neither a network namespace nor a directory for a socket: this process is in net:[{}], \
+             the peer in net:[{}]; the peer has {} directory, this process {}; share a directory and name it in UCT_SHM_DIR",
             self.net,
             peer.net,
             has(peer),

@@ -169,7 +169,7 @@ pub(crate) fn control(kind: Control, body: &[u8]) -> Vec<u8> {
 pub(crate) fn parse_control(message: &[u8]) -> Result<(Control, &[u8]), String> {
     if message.is_empty() {
         // What `socket::receive` makes of one that did not arrive whole.
-        return Err("a message arrived cut off, or without its descriptors: the process that received it may be at its limit of \
+        return Err("a message arrived truncated, or without its descriptors: the process that received it may be at its limit of \
                     open files (ulimit -n)"
             .to_owned());
     }

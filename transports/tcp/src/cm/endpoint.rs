@@ -120,7 +120,9 @@ impl TcpCmEp {
         timeout: Option<Duration>,
     ) -> Result<Rc<TcpCmEp>, Failure> {
         let peer = request.peer;
-        request.check().map_err(|error| Failure::new(error, format!("the client at {peer} has gone")))?;
+        request
+            .check()
+            .map_err(|error| Failure::new(error, format!("the client at {peer} closed the connection")))?;
         let TcpCmRequest { socket, .. } = request;
         let ep = TcpCmEp::new(cm, user, (Some(socket), peer), CmState::server(), timeout);
         ep.begin(Events::READ)?;
@@ -298,7 +300,7 @@ impl TcpCmEp {
 
     fn take_failure(&self) -> (Error, String) {
         let failure = self.failure.borrow_mut().take();
-        failure.unwrap_or_else(|| (Error::CONNECTION_RESET, format!("{} has gone", self.peer)))
+        failure.unwrap_or_else(|| (Error::CONNECTION_RESET, format!("{} closed the connection", self.peer)))
     }
 
     /// The connection is lost.
@@ -393,7 +395,9 @@ impl TcpCmEp {
             ),
             None => (
                 Error::UNSUPPORTED,
-                format!("{peer} does not take the request, for a reason that is not known here"),
+                format!(
+                    "{peer} refused the request for a reason that this release does not know: use the same on both sides"
+                ),
             ),
         };
         self.fail(error, reason)

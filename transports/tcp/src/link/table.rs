@@ -185,7 +185,7 @@ impl Table {
         let unused = candidates.into_iter().filter_map(|id| self.conn(id)).find(|conn| conn.is_unused());
         match unused {
             Some(conn) => {
-                let reason = "it carried nothing, and others need its room (unused_timeout)";
+                let reason = "it was not used, and another connection needs its place (unused_timeout)";
                 conn.fail(shared, Error::CANCELED, reason);
                 true
             }
@@ -213,7 +213,7 @@ impl Table {
         }
         for conn in self.all() {
             if conn.is_stalled(now) && shared.is_room_needed(conn.source()) {
-                let reason = "the rest of a large message did not come, and others need its room";
+                let reason = "a large message stalled, and other connections need its room";
                 shared.agenda.fail_later(conn.id(), Error::ENDPOINT_TIMEOUT, reason.to_owned());
             }
         }

@@ -179,7 +179,7 @@ impl<H> AddressHandles<H> {
         let vector = match checked {
             Ok(vector) => vector,
             Err(reason) => {
-                tracing::debug!(reason, "a connection request was left unanswered");
+                tracing::debug!(reason, "a connection request was ignored");
                 return None;
             }
         };
@@ -190,7 +190,7 @@ impl<H> AddressHandles<H> {
         match self.find(vector, make) {
             Ok(handle) => Some(handle),
             Err(failure) => {
-                tracing::debug!(%failure, "a connection request was left unanswered");
+                tracing::debug!(%failure, "a connection request was ignored");
                 let took = ucs::clock::now().saturating_sub(begin);
                 self.paused_until = now.plus(took.saturating_mul(PAUSE));
                 None

@@ -42,10 +42,10 @@ impl ConnectionId {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Failure {
     /// The peer did not respond for the time to give up.
-    #[error("the peer has not answered in time: its process, its port or the network is down")]
+    #[error("the peer has not responded in time: its process, its port or the network is down")]
     Silent,
     /// The peer reports that the connection is gone.
-    #[error("the peer has closed its interface or given this connection up")]
+    #[error("the peer has closed its interface or this connection")]
     Reset,
     /// The peer refused an access to its memory.
     #[error(
@@ -53,13 +53,13 @@ pub enum Failure {
     )]
     AccessRefused,
     /// The peer requested memory that it may not access.
-    #[error("the peer asked for memory that it may not access; it was refused, and the connection cut off")]
+    #[error("the peer requested memory that it may not access: the connection was closed")]
     AccessForbidden,
     /// This side cannot send or receive any more.
     #[error("the queue pair or the device of this interface has failed")]
     Broken,
     /// One side did not understand the other.
-    #[error("a message that makes no sense was received; the connection was cut off")]
+    #[error("a malformed message was received: the connection was closed")]
     Malformed,
     /// The peer refused the connection because of its wire version (major, minor).
     #[error(

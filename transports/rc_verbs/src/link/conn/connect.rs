@@ -89,9 +89,8 @@ impl Conn {
                     return Err(Failure::new(
                         Error::TIMED_OUT,
                         format!(
-                            "nobody answered for the peer's address {} when the kernel asked for it {attempt} times, a \
-                             second each: see whether the peer is up and whether ARP or neighbour discovery reaches it \
-                             ({error})",
+                            "the peer's address {} was not resolved: no reply to ARP or neighbour discovery, tried {attempt} times \
+                             for a second each; check that the peer is up and in this network ({error})",
                             device.gid
                         ),
                     ));

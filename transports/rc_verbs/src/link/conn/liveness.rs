@@ -28,7 +28,7 @@ impl Conn {
         if schedule.gives_up_after(self.pulse.stall()) {
             let seconds = self.shared.limits.peer_timeout.as_secs_f64();
             let reason = format!(
-                "the peer has acknowledged nothing for {seconds} s: it is gone, or the link to it is"
+                "the peer has acknowledged nothing for {seconds} s: its process has ended, or the link is down"
             );
             self.fail(Error::ENDPOINT_TIMEOUT, &reason);
         }

@@ -303,7 +303,7 @@ impl Conn {
             (HelloKind::Accept, _) if hello.sender == self.peer => {
                 if hello.max_message > shared.max_message() as u64 {
                     let reason = format!(
-                        "the peer may send messages of {} bytes, this side takes {}: set max_message to the same",
+                        "the peer may send messages of {} bytes, this side accepts {}: set max_message to one value on both sides",
                         hello.max_message,
                         shared.max_message()
                     );
@@ -330,19 +330,19 @@ impl Conn {
             (HelloKind::Refuse, refusal) if refusal != Some(Refusal::Duplicate) => {
                 let reason = match refusal {
                     Some(Refusal::Version) => {
-                        "the peer has another version of the wire: use the same release"
+                        "the peer has another version of the protocol: use the same release on both sides"
                     }
                     Some(Refusal::WrongIface) => {
-                        "another interface listens at this address now: the peer's has gone, ask for its address again"
+                        "the peer's interface was closed, and another interface uses its address: obtain the peer's address again"
                     }
                     Some(Refusal::MessageSize) => {
-                        "the peer takes smaller messages than this side may send: set max_message to the same"
+                        "the peer accepts smaller messages only: set max_message to one value on both sides"
                     }
                     _ => "the peer refused the connection",
                 };
                 self.fail(shared, Error::REJECTED, reason);
             }
-            _ => self.fail(shared, Error::UNREACHABLE, "the peer's hello is not valid here"),
+            _ => self.fail(shared, Error::UNREACHABLE, "the peer's hello is unexpected"),
         }
         None
     }
@@ -357,7 +357,7 @@ impl Conn {
         if deadline.expired_at(now) {
             let missing = match phase {
                 _ if is_full => {
-                    "the peer takes no further connection (its max_connections and max_connections_per_source)"
+                    "the peer accepts no further connection (its max_connections and max_connections_per_source)"
                 }
                 Phase::Answer => "the peer's program has not answered",
                 _ => "the peer's system has not answered",

@@ -34,7 +34,7 @@ impl Conn {
                 self.on_answered(shared);
             }
             control::PING | control::PONG | control::USE | control::UNUSE if !payload.is_empty() => {
-                return Err("a frame that has no payload came with one");
+                return Err("a frame of a kind without payload has one");
             }
             control::FILL if payload.len() > MAX_FILL => return Err("a fill is too long"),
             control::FILL => {}

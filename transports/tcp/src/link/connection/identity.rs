@@ -134,7 +134,7 @@ impl Conn {
         other.fd.set(-1);
         shared.remove_socket(&socket);
         if shared.add_socket(self.id, &socket, Events::READ).is_err() {
-            self.fail(shared, Error::NO_MEMORY, "the system cannot watch another socket");
+            self.fail(shared, Error::NO_MEMORY, "the socket cannot be added to the event set");
             return false;
         }
         self.adopt(socket);

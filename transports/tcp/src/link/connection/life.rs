@@ -26,7 +26,7 @@ impl Conn {
         if let Some(socket) = socket {
             self.close_socket(shared);
             if shared.add_socket(self.id, &socket, Events::READ).is_err() {
-                return self.fail(shared, Error::NO_MEMORY, "the system cannot watch another socket");
+                return self.fail(shared, Error::NO_MEMORY, "the socket cannot be added to the event set");
             }
             self.adopt(socket);
         }

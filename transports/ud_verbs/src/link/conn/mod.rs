@@ -116,7 +116,7 @@ impl Conn {
                 |_| {
                     Failure::new(
                         Error::ALREADY_EXISTS,
-                        "the endpoint is connected already, or was created to be",
+                        "the endpoint is already connected, or was created with a peer",
                     )
                 },
             )

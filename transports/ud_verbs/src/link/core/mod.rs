@@ -144,7 +144,7 @@ impl Core {
         core.clock.read();
         core.fill(1);
         if core.posted == 0 {
-            return Err(Failure::new(Error::NO_MEMORY, "the device took no receive buffer"));
+            return Err(Failure::new(Error::NO_MEMORY, "the device accepted no receive buffer"));
         }
         Ok(core)
     }
@@ -224,7 +224,7 @@ impl Core {
             None => Ok(()),
             Some(reason) => Err(Failure::new(
                 Error::IO_ERROR,
-                format!("the interface can neither send nor receive any more, open another: {reason}"),
+                format!("the interface has failed, open another: {reason}"),
             )),
         }
     }
@@ -244,7 +244,7 @@ impl Core {
         }
         self.queue.all_ended();
         if self.posted > 0 {
-            ucs::log::warn!(buffers = self.posted, "the device has not given all receive buffers back");
+            ucs::log::warn!(buffers = self.posted, "the device has not returned all receive buffers");
         }
     }
 }

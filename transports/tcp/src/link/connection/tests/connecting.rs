@@ -87,7 +87,7 @@ fn each_answer_that_is_no_acceptance_has_its_own_error_and_reason() {
         (Box::new(refused(Some(Refusal::WrongIface))), Error::REJECTED, "another interface"),
         (Box::new(refused(Some(Refusal::MessageSize))), Error::REJECTED, "smaller messages"),
         (Box::new(refused(None)), Error::REJECTED, "refused the connection"),
-        (Box::new(|hello| Hello { sender: 8, ..hello }), Error::UNREACHABLE, "not valid here"),
+        (Box::new(|hello| Hello { sender: 8, ..hello }), Error::UNREACHABLE, "hello is unexpected"),
         (
             Box::new(|hello| Hello { max_message: hello.max_message + 1, ..hello }),
             Error::UNREACHABLE,
@@ -458,5 +458,5 @@ fn a_peer_that_has_no_room_in_time_is_named_as_the_reason() {
     });
     bed.conn.tick(&bed.iface.shared, ticks() + duration_to_ticks(Duration::from_secs(100)), false);
     assert_eq!(bed.failure(), Some(Error::ENDPOINT_TIMEOUT));
-    assert!(bed.iface.shared.last_failure().contains("takes no further connection"));
+    assert!(bed.iface.shared.last_failure().contains("accepts no further connection"));
 }

@@ -249,6 +249,6 @@ fn signs_and_news_of_use_carry_nothing() {
         let bed = Bed::new(&[]);
         bed.write(&frame(kind, &[0; 8]));
         assert_eq!((bed.failure(), bed.read()), (Some(Error::IO_ERROR), Vec::new()), "kind {kind}");
-        assert!(bed.iface.shared.last_failure().contains("no payload came with one"), "kind {kind}");
+        assert!(bed.iface.shared.last_failure().contains("without payload has one"), "kind {kind}");
     }
 }
