@@ -92,8 +92,8 @@ fn a_second_lane_is_none_without_waiting() {
         let _ = call.socket.read_to_end(&mut Vec::new());
     };
     let served = served("posix/memory", client, async |incoming| incoming.accept().await.map(|_| ()));
-    let error = served.expect_err("it makes no sense");
-    assert!(error.to_string().contains("the peer sent Direct where it makes no sense"), "{error}");
+    let error = served.expect_err("it is out of order");
+    assert!(error.to_string().contains("the peer sent Direct out of order"), "{error}");
 }
 
 #[test]

@@ -138,7 +138,7 @@ fn a_flood_of_shared_memory_ends_its_connection() {
         |hostile| {
             let _ = hostile.send(raw::SHARE, WINDOW, &[0; 3]);
         },
-        "shared no memory",
+        "shared memory is malformed",
     );
 }
 
@@ -148,7 +148,7 @@ fn a_second_probe_ends_its_connection() {
         |hostile| {
             let _ = hostile.send(raw::PROBE, WINDOW, b"");
         },
-        "asked twice",
+        "second probe",
     );
 }
 
@@ -159,7 +159,7 @@ fn a_message_after_the_end_ends_its_connection() {
             let _ = hostile.send(raw::FIN, WINDOW, &[0]);
             let _ = hostile.send(raw::LAST, WINDOW, b"more");
         },
-        "sent after its end",
+        "sent a message after its end",
     );
 }
 
@@ -170,14 +170,14 @@ fn an_unknown_kind_ends_its_connection() {
             move |hostile| {
                 let _ = hostile.send(kind, WINDOW, b"");
             },
-            "no message of this protocol",
+            "not of this protocol",
         );
     }
     ends(
         |hostile| {
             let _ = hostile.send_bytes(hostile.token, &[1, 0, 0]);
         },
-        "no message of this protocol",
+        "not of this protocol",
     );
 }
 

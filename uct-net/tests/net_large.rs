@@ -310,11 +310,11 @@ fn offer(address: u64, length: u64) -> Vec<u8> {
 fn offers_that_break_the_protocol_end_their_connection() {
     const WINDOW: u32 = 256 << 10;
     let expect = |told: String, what: &str| assert!(told.contains(what), "{told}: expected {what}");
-    expect(refused(|peer| assert_eq!(peer.send(raw::OFFER, WINDOW, b"short"), Ok(()))), "offered no memory");
+    expect(refused(|peer| assert_eq!(peer.send(raw::OFFER, WINDOW, b"short"), Ok(()))), "offer is malformed");
     let wraps = offer(u64::MAX, 2);
     expect(
         refused(move |peer| assert_eq!(peer.send(raw::OFFER, WINDOW, &wraps), Ok(()))),
-        "offered no memory",
+        "offer is malformed",
     );
     let long = offer(4096, 10_000_001);
     expect(

@@ -119,7 +119,9 @@ fn serve(events: &EventSet, listener: &UnixListener, workers: &Workers) {
     loop {
         let happened = match events.wait(&mut buffer, None) {
             Ok(happened) => happened,
-            Err(error) => return ucs::log::error!("nobody can attach to this process any more: {error}"),
+            Err(error) => {
+                return ucs::log::error!("attaching to this process is no longer possible: {error}");
+            }
         };
         for event in happened {
             if event.data == STOP {

@@ -24,7 +24,7 @@ impl Servers {
         let attach = attach.then(Server::shared).and_then(|server| {
             server
                 .inspect_err(|error| {
-                    ucs::log::warn!("nobody can attach to this process (key attach): {error}")
+                    ucs::log::warn!("attaching to this process is not possible (key attach): {error}")
                 })
                 .ok()
         });

@@ -333,7 +333,9 @@ impl LoadFailureKind {
             | Kind::TooMany { .. }
             | Kind::Text { .. }
             | Kind::OtherName { .. }
-            | Kind::ConfigKey { .. } => "tell the author of the plugin: its table is wrong".to_owned(),
+            | Kind::ConfigKey { .. } => {
+                "report this to the author of the plugin: its table is invalid".to_owned()
+            }
         }
     }
 }

@@ -57,7 +57,7 @@ impl fmt::Display for Explanation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "connected over {}", self.chosen)?;
         for (lane, reason) in &self.tried {
-            writeln!(f, "tried and left: {lane}: {reason}")?;
+            writeln!(f, "tried and rejected: {lane}: {reason}")?;
         }
         write!(f, "this side:\n{}the peer:\n{}", self.ours, self.theirs)
     }

@@ -370,12 +370,12 @@ fn fresh_nonce(socket: &FrameSocket) -> Result<Nonce> {
 
 /// The server reads the client's first frame, after both have proved that they know the key, if one is required.
 pub(crate) async fn greet(net: &NetHandle, socket: &FrameSocket) -> Result<(Vec<u8>, PeerAddresses)> {
-    let mut frame = receive(net, socket, "introduce itself").await?;
+    let mut frame = receive(net, socket, "send its first frame").await?;
     let key = net.options.shared_key.as_deref();
     let refusal = match (&frame, key) {
         (Frame::Ask { nonce }, Some(key)) => {
             challenge(net, socket, key, nonce).await?;
-            frame = receive(net, socket, "introduce itself").await?;
+            frame = receive(net, socket, "send its first frame").await?;
             None
         }
         (Frame::Ask { .. }, None) => {
@@ -540,7 +540,7 @@ fn open_chosen<'a>(
     let name = iface.resource().to_string();
     let verdict = verdicts.candidates.iter().find(|candidate| candidate.name() == name);
     if verdict.is_none_or(|candidate| candidate.cost().is_none()) {
-        return Err(format!("it judges {name} unusable: see its explanation"));
+        return Err(format!("it found {name} unusable: see its explanation"));
     }
     let is_direct = first.is_some();
     let (conn, guard) = match first {
@@ -636,7 +636,7 @@ async fn limited<T>(
 }
 
 fn unexpected(socket: &FrameSocket, frame: &Frame) -> Error {
-    let reason = format!("the peer sent {} where it makes no sense", frame.name());
+    let reason = format!("the peer sent {} out of order", frame.name());
     socket.failed(Status::IO_ERROR, reason)
 }
 

@@ -99,7 +99,7 @@ impl Listener {
             match self.socket.poll_accept(&self.net.reactor, context) {
                 Poll::Ready(Ok(socket)) => self.half_open.push(Box::pin(introduce(self.net.clone(), socket))),
                 Poll::Ready(Err(error)) => {
-                    ucs::log::warn!("no callers are taken for {REFUSED:?}: {error}");
+                    ucs::log::warn!("no connections are accepted for {REFUSED:?}: {error}");
                     let mut pause = self.net.reactor.sleep(REFUSED);
                     is_asked = pause.poll_due(context).is_pending();
                     self.pause = is_asked.then_some(pause);

@@ -376,13 +376,13 @@ impl NetInner {
     }
 
     fn receive(&self, message: AmMessage<'_>) {
-        let Some(token) = message.header() else { return self.stray("it is none of this protocol") };
+        let Some(token) = message.header() else { return self.stray("it is not of this protocol") };
         let Some(conn) = self.find(Token::from_bits(token)) else {
-            return self.stray("it is for no connection of this side");
+            return self.stray("this side has no such connection");
         };
         match message.get(TOKEN..).and_then(Envelope::from_bytes) {
             Some(envelope) => conn.receive(envelope, TOKEN + ENVELOPE, message),
-            None => conn.broken("it sent no message of this protocol"),
+            None => conn.broken("it sent a message that is not of this protocol"),
         }
     }
 

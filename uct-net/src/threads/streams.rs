@@ -43,7 +43,7 @@ impl Streams {
             match self.listener.poll_accept(context) {
                 Poll::Ready(Ok(incoming)) => self.opening.push(incoming.accept()),
                 Poll::Ready(Err(error)) => {
-                    ucs::log::warn!("{} takes no more callers: {error}", self.listener.address());
+                    ucs::log::warn!("{} accepts no more connections: {error}", self.listener.address());
                     break;
                 }
                 Poll::Pending => break,

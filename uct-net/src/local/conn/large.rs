@@ -76,7 +76,7 @@ impl Lane {
         let memory = match large.domain.try_register(std::mem::take(data), Access::REMOTE_GET) {
             Ok(memory) => memory,
             Err((refused, bytes)) => {
-                tracing::debug!("a message of {} bytes goes in parts: {refused}", bytes.len());
+                tracing::debug!("a message of {} bytes is sent in parts: {refused}", bytes.len());
                 *data = bytes;
                 return Way::Parts;
             }
@@ -115,7 +115,7 @@ impl State {
             return Ok(());
         }
         if !self.outgoing.front().is_some_and(Outgoing::is_offered) {
-            return Err("it answered an offer that was not made");
+            return Err("it replied to an offer that was not made");
         }
         let Some(offered) = self.outgoing.pop_front() else { return Ok(()) };
         let number = offered.number;
@@ -189,7 +189,7 @@ impl Conn {
         let read = match offer.read.take().map_or_else(|| self.prepare(lane, &offer), Ok) {
             Ok(read) => read,
             Err(reason) => {
-                tracing::debug!(peer = self.peer, "a large message is to come in parts: {reason}");
+                tracing::debug!(peer = self.peer, "a large message is requested in parts: {reason}");
                 return End::Refused;
             }
         };
@@ -215,7 +215,7 @@ impl Conn {
                 End::Failed
             }
             Err(status) => {
-                tracing::debug!(peer = self.peer, "a large message is to come in parts: {status}");
+                tracing::debug!(peer = self.peer, "a large message is requested in parts: {status}");
                 End::Refused
             }
         }
@@ -225,7 +225,7 @@ impl Conn {
     fn prepare(self: &Rc<Conn>, lane: &Lane, offer: &Offer) -> Result<Read, String> {
         let large = lane.large.as_ref().ok_or("this side's transport does not read memory in place")?;
         if !large.sizes.contains(&offer.length()) {
-            return Err(format!("{} bytes are not read at once", offer.length()));
+            return Err(format!("{} bytes cannot be read in one operation", offer.length()));
         }
         let key = large.domain.unpack(&offer.place.key).map_err(|refused| refused.to_string())?;
         let memory = large.domain.try_register(vec![0; offer.length()], Access::empty());

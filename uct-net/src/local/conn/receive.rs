@@ -136,7 +136,7 @@ impl State {
         let length = message.len() - start;
         if envelope.kind.is_charged() {
             if self.fin.has_come {
-                return Err("it sent after its end");
+                return Err("it sent a message after its end");
             }
             if !self.receive.receive(length) {
                 return Err("it sent more than it had credit for");
@@ -177,7 +177,7 @@ impl State {
                 wakers = self.readers.take();
             }
             Kind::Share => {
-                let shared = Shared::parse(&message[start..]).ok_or("it shared no memory")?;
+                let shared = Shared::parse(&message[start..]).ok_or("its shared memory is malformed")?;
                 self.receive.release(cost(length));
                 if self.shared.len() >= MAX_SHARED {
                     return Err("it shared more memory than this side has asked for");
@@ -186,7 +186,7 @@ impl State {
                 wakers = self.readers.take();
             }
             Kind::Offer => {
-                let place = Shared::parse(&message[start..]).ok_or("it offered no memory")?;
+                let place = Shared::parse(&message[start..]).ok_or("its offer is malformed")?;
                 if self.assembly.is_begun() {
                     return Err("it offered a message in the middle of another");
                 }
@@ -202,7 +202,7 @@ impl State {
                 wakers = self.writers.take();
             }
             Kind::Credit => {}
-            Kind::Probe if self.is_probed => return Err("it asked twice whether this side is there"),
+            Kind::Probe if self.is_probed => return Err("it sent a second probe before the reply"),
             Kind::Probe => {
                 self.is_probed = true;
                 self.control.push_back((Kind::ProbeReply, Vec::new()));
@@ -215,7 +215,7 @@ impl State {
             }
             Kind::Fin => {
                 if self.control.len() >= MAX_CONTROL {
-                    return Err("it ends again and again");
+                    return Err("it sent its end too often");
                 }
                 self.fin.has_come = true;
                 if message.get(start) == Some(&1) {
