@@ -135,7 +135,7 @@ fn garbage_is_closed_and_reports_nothing() {
 }
 
 #[test]
-fn another_version_is_told_so() {
+fn another_version_is_refused_with_the_reason() {
     let scene = Scene::new(&[]);
     let (_listener, address, requests) = scene.listen();
     let mut stream = TcpStream::connect(address).unwrap();

@@ -99,7 +99,7 @@ fn an_interface_closed_right_after_a_send_still_delivers() {
 }
 
 #[test]
-fn ten_thousand_strangers_harm_nothing_and_leave_nothing() {
+fn ten_thousand_unauthenticated_connections_harm_nothing_and_leave_nothing() {
     let _alone = alone();
     let (a, b) = (Side::new(&[("hello_timeout", "300ms")]), Side::new(&[]));
     let (ep, failures) = b.connect(&a.address());

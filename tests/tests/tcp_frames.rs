@@ -479,7 +479,7 @@ fn a_peer_that_may_send_larger_messages_is_refused() {
 }
 
 #[test]
-fn no_more_strangers_wait_than_are_allowed() {
+fn no_more_half_open_connections_wait_than_are_allowed() {
     let scene = Scene::new(&[("max_half_open", "4")]);
     let strangers: Vec<TcpStream> = (0..20).map(|_| TcpStream::connect(scene.a.socket()).unwrap()).collect();
     let mut most = 0;

@@ -609,7 +609,7 @@ fn anything(random: &mut Random, request: &[u8], hello: &[u8; HELLO]) -> Vec<u8>
 }
 
 #[test]
-fn an_honest_peer_is_served_beside_one_that_says_anything() {
+fn an_honest_peer_is_served_beside_one_that_sends_random_frames() {
     let _alone = alone();
     let seed = std::env::var("UCT_TEST_SEED").ok().map(|seed| {
         let digits = seed.trim_start_matches("0x");

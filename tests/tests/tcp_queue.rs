@@ -131,7 +131,7 @@ fn what_the_connection_owes_its_peer_waits_until_a_message_is_packed() {
 }
 
 #[test]
-fn a_get_that_is_posted_while_a_message_is_packed_brings_its_bytes_in_order() {
+fn a_get_that_is_posted_while_a_message_is_packed_returns_its_bytes_in_order() {
     const LARGE: usize = 256 << 10;
     let (a, b) = (Side::new(&[]), Side::new(&[]));
     let (ep, failures) = a.connect(&b.address());

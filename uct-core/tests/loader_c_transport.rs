@@ -201,7 +201,7 @@ fn its_attributes_name_what_it_can() {
 }
 
 #[test]
-fn it_reaches_itself_and_says_why_it_reaches_nobody_else() {
+fn it_reaches_itself_and_gives_the_reason_for_other_addresses() {
     let open = Open::new();
     let other = Open::new();
     let (device, address) = open.addresses();

@@ -82,7 +82,7 @@ fn a_plugin_whose_keys_clash_with_the_programs_own_is_left_out() {
 }
 
 #[test]
-fn a_file_of_the_working_directory_that_nobody_named_says_not_where_plugins_are() {
+fn a_file_found_in_the_working_directory_does_not_set_the_plugin_directory() {
     let modules = Modules::new();
     modules.cself();
     let elsewhere = tempfile::tempdir().expect("a directory");

@@ -31,7 +31,7 @@ fn private_data_cross_both_ways_and_are_seen_before_the_connection_is_taken() {
 }
 
 #[test]
-fn a_caller_that_is_rejected_is_told_why_and_the_next_one_is_taken() {
+fn a_rejected_caller_gets_the_reason_and_the_next_one_is_accepted() {
     pair(
         support::patient(),
         async |_net, mut listener| {
@@ -236,7 +236,7 @@ fn a_hundred_clients_are_served_by_one_thread() {
 }
 
 #[test]
-fn a_shared_key_lets_in_those_who_know_it_and_tells_the_others_nothing() {
+fn a_shared_key_admits_peers_that_know_it_and_reveals_nothing_to_others() {
     let with_key = |key: &str| NetOptions { shared_key: Some(key.into()), ..support::patient() };
     pair(
         with_key("sixteen bytes or more"),

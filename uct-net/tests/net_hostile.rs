@@ -88,7 +88,7 @@ fn callers_that_say_anything_do_not_keep_honest_ones_away() {
 }
 
 #[test]
-fn a_caller_that_says_nothing_is_hung_up_on() {
+fn a_silent_caller_is_disconnected() {
     pair(
         options(),
         async |_net, mut listener| listener.accept().await?.accept().await.map(|_| ()),

@@ -230,7 +230,7 @@ fn random(state: &mut u64) -> u64 {
 }
 
 #[test]
-fn any_messages_in_any_order_harm_nobody_else() {
+fn random_messages_harm_no_other_connection() {
     let seed = seed::printed() | 1;
     for round in 0..8 {
         attacked(

@@ -230,7 +230,7 @@ impl Drop for Meddler {
 }
 
 #[test]
-fn a_waker_that_uses_the_net_and_drops_its_handles_holds_up_nobody() {
+fn a_waker_that_uses_the_net_and_drops_its_handles_blocks_no_thread() {
     for transport in transports() {
         let (left, here, right, there) = pair(&transport);
         let meddler = Arc::new(Meddler {

@@ -165,7 +165,7 @@ fn a_plugin_that_fails_to_load_is_a_candidate_rejected_at_load_and_the_others_go
 }
 
 #[test]
-fn an_interface_that_finds_no_descriptor_left_says_so_and_nothing_else_is_said() {
+fn an_interface_without_a_free_descriptor_reports_that_and_nothing_else() {
     // Whichever is the one too many: of opening the transports, each step fails once. How many descriptors there are to open
     // is the machine's matter, so the limit grows until all are open.
     let mut said = 0;

@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn connections_of_all_others_are_limited_whoever_they_are() {
+    fn connections_of_all_other_peers_are_limited() {
         let crowds = [29, 30].map(|all| Crowd { all, ..Crowd::default() });
         for peer in [own(), other_process(), other_user()] {
             assert_limit(

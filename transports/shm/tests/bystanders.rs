@@ -35,7 +35,7 @@ fn intrude(to: &IfaceAddress, mut each: impl FnMut()) -> Intruder {
 }
 
 #[test]
-fn a_peer_that_asks_without_end_is_answered_a_few_times_at_a_look() {
+fn a_flood_of_requests_from_a_peer_is_served_a_few_at_a_time() {
     let (worker, iface) = open("posix", &["shm.poll_interval=1"]);
     let intruder = intrude(&iface.address().expect("an address"), || {
         worker.progress();
@@ -105,7 +105,7 @@ fn sleeps_until(worker: &Worker, received: &Cell<u64>, number: u64) -> bool {
 }
 
 #[test]
-fn a_peer_that_clears_the_doorbell_keeps_nobody_else_from_waking_its_owner() {
+fn a_peer_that_clears_the_doorbell_keeps_no_other_from_waking_its_owner() {
     let (worker, iface) = open("posix", &[]);
     let received = Rc::new(Cell::new(0));
     let count = Rc::clone(&received);

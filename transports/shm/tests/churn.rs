@@ -228,8 +228,8 @@ fn churn(test: &str, transport: &str, settings: &[&str], seed: u64, time: Durati
 }
 
 #[test]
-fn memory_that_goes_while_it_is_used_takes_nobodys_bytes_along() {
-    const TEST: &str = "memory_that_goes_while_it_is_used_takes_nobodys_bytes_along";
+fn memory_that_is_freed_while_in_use_exposes_no_other_bytes() {
+    const TEST: &str = "memory_that_is_freed_while_in_use_exposes_no_other_bytes";
     if let Some(role) = role() {
         return serve(&role);
     }

@@ -145,11 +145,11 @@ impl Here {
 }
 
 #[test]
-fn a_killed_peer_is_told_once_and_others_go_on() {
+fn a_killed_peer_is_reported_once_and_others_go_on() {
     if let Some(role) = role() {
         return serve(&role);
     }
-    const TEST: &str = "a_killed_peer_is_told_once_and_others_go_on";
+    const TEST: &str = "a_killed_peer_is_reported_once_and_others_go_on";
     for transport in ["posix", "sysv", "cma"] {
         for kind in ["idle", "echo"] {
             let here = Here::new(transport, &[]);
@@ -184,11 +184,11 @@ fn a_killed_peer_is_told_once_and_others_go_on() {
 }
 
 #[test]
-fn a_stopped_peer_holds_its_sender_up_and_nobody_else() {
+fn a_stopped_peer_blocks_its_sender_and_no_other() {
     if let Some(role) = role() {
         return serve(&role);
     }
-    const TEST: &str = "a_stopped_peer_holds_its_sender_up_and_nobody_else";
+    const TEST: &str = "a_stopped_peer_blocks_its_sender_and_no_other";
     let here = Here::new("posix", &[]);
     let (mut stopped, ep, failures, _) = here.peer(TEST, "idle", "posix");
     let (_living, other, _, _) = here.peer(TEST, "idle", "posix");
@@ -262,11 +262,11 @@ fn a_peer_that_scribbles_breaks_its_own_endpoint_at_most() {
 }
 
 #[test]
-fn strangers_on_the_socket_harm_nothing() {
+fn unauthenticated_peers_on_the_socket_harm_nothing() {
     if let Some(role) = role() {
         return serve(&role);
     }
-    const TEST: &str = "strangers_on_the_socket_harm_nothing";
+    const TEST: &str = "unauthenticated_peers_on_the_socket_harm_nothing";
     let directory = tempfile::tempdir().unwrap();
     let setting = format!("shm.dir={}", directory.path().display());
     let here = Here::new("posix", &[&setting]);

@@ -225,12 +225,12 @@ impl Honest {
 }
 
 #[test]
-fn a_crowd_at_the_door_costs_little_and_keeps_nobody_out() {
+fn many_half_open_connections_cost_little_and_keep_no_peer_out() {
     if let Some(role) = role() {
         return stand(&role);
     }
     let _alone = alone();
-    const TEST: &str = "a_crowd_at_the_door_costs_little_and_keeps_nobody_out";
+    const TEST: &str = "many_half_open_connections_cost_little_and_keep_no_peer_out";
     // UCT_TEST_CONNECTS=100000 is the full size.
     let connects = number("UCT_TEST_CONNECTS", 12_000);
     let mut target = Target::start(TEST, "shm.dir=");
@@ -323,13 +323,15 @@ fn connecting_to_a_queue_that_stays_full_fails_after_its_time() {
 }
 
 #[test]
-fn who_says_nothing_is_let_go() {
+fn a_peer_that_sends_no_hello_is_disconnected() {
     if let Some(role) = role() {
         return stand(&role);
     }
     let _alone = alone();
-    let mut target =
-        Target::start("who_says_nothing_is_let_go", "shm.hello_timeout=50ms shm.max_half_open=8");
+    let mut target = Target::start(
+        "a_peer_that_sends_no_hello_is_disconnected",
+        "shm.hello_timeout=50ms shm.max_half_open=8",
+    );
     let before = target.ask("tell");
     let silent: Vec<_> = (0..40).map(|_| knock(&target.address.iface, None).expect("a connection")).collect();
     let crowded = target.wait_for("nobody is there", |facts| facts.descriptors > before.descriptors);
@@ -446,12 +448,12 @@ fn starve() {
 }
 
 #[test]
-fn who_has_no_descriptor_left_sleeps_all_the_same() {
+fn a_process_without_free_descriptors_still_sleeps() {
     if role().is_some() {
         return starve();
     }
     let _alone = alone();
-    const TEST: &str = "who_has_no_descriptor_left_sleeps_all_the_same";
+    const TEST: &str = "a_process_without_free_descriptors_still_sleeps";
     let mut starved = Peer::start(&["sh", "-c", "ulimit -n 48; exec \"$@\"", "sh"], TEST, "starve");
     let (address, _) = IfaceAddress::unpack(&unhex(&starved.line())).expect("an address");
     let honest = Honest::open(&[]);

@@ -129,8 +129,8 @@ impl Stage {
 }
 
 #[test]
-fn nobody_receives_what_is_meant_for_another() {
-    const TEST: &str = "nobody_receives_what_is_meant_for_another";
+fn no_peer_receives_what_is_meant_for_another() {
+    const TEST: &str = "no_peer_receives_what_is_meant_for_another";
     if let Some(role) = role() {
         return play(&role);
     }
@@ -141,8 +141,8 @@ fn nobody_receives_what_is_meant_for_another() {
 }
 
 #[test]
-fn nobody_is_kept_out_by_who_shows_another_key_for_it() {
-    const TEST: &str = "nobody_is_kept_out_by_who_shows_another_key_for_it";
+fn a_wrong_key_for_a_peer_does_not_keep_that_peer_out() {
+    const TEST: &str = "a_wrong_key_for_a_peer_does_not_keep_that_peer_out";
     if let Some(role) = role() {
         return play(&role);
     }
@@ -153,8 +153,8 @@ fn nobody_is_kept_out_by_who_shows_another_key_for_it() {
 }
 
 #[test]
-fn nobody_gets_the_ping_pong_line_of_another() {
-    const TEST: &str = "nobody_gets_the_ping_pong_line_of_another";
+fn no_peer_gets_the_ping_pong_line_of_another() {
+    const TEST: &str = "no_peer_gets_the_ping_pong_line_of_another";
     if let Some(role) = role() {
         return play(&role);
     }

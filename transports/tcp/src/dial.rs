@@ -22,13 +22,13 @@ impl TcpIface {
         if let Some(conn) = self.table.current(peer) {
             return Ok(conn);
         }
-        let way = route::way((&self.device, &self.here), &self.families, device, peer, Scope::Network)
+        let path = route::path((&self.device, &self.here), &self.families, device, peer, Scope::Network)
             .map_err(|reason| Failure::new(Error::UNREACHABLE, reason))?;
         let token = random::secret().map_err(|error| Failure::new(Error::from(&error), error.to_string()))?;
         let destination = Rc::new(peer.clone());
         let conn = self.table.add(peer.id, token, Some(Rc::clone(&destination)))?;
         self.table.set_current(destination, &conn);
-        conn.connect(&self.shared, way.peer, way.source);
+        conn.connect(&self.shared, path.peer, path.source);
         if !self.config.conn_nb {
             self.await_system(&conn)?;
         }

@@ -117,7 +117,7 @@ impl Iface for TcpIface {
     fn is_reachable(&self, peer: PeerAddress<'_>, scope: Scope) -> Result<(), String> {
         let there = DeviceAddress::read(peer.device)?;
         let address = IfaceAddress::read(peer.iface)?;
-        route::way((&self.device, &self.here), &self.families, &there, &address, scope).map(drop)
+        route::path((&self.device, &self.here), &self.families, &there, &address, scope).map(drop)
     }
 
     #[inline(always)]

@@ -375,7 +375,7 @@ fn giving_up_is_not_put_off_by_the_back_off() {
 }
 
 #[test]
-fn who_was_asleep_does_not_take_its_peers_for_dead() {
+fn a_process_that_was_asleep_does_not_take_its_peers_for_dead() {
     let mut network = quiet(3);
     let user = network.connect(0, 1, 100_000);
     network.pass(2 * MILLISECOND);

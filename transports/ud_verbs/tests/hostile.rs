@@ -166,7 +166,7 @@ fn peers_cannot_take_the_last_places() {
 }
 
 #[test]
-fn who_accepts_a_connection_and_falls_silent_is_given_up() {
+fn a_peer_that_accepts_a_connection_and_falls_silent_times_out() {
     let settings = Settings { keepalive: None, give_up: Duration::from_secs(2), ..Settings::default() };
     let mut network = Network::new(2, 1, Faults::default(), settings);
     network.connect(1, VICTIM, 0);
@@ -380,6 +380,6 @@ fn hostile(seed: u64) {
 }
 
 #[test]
-fn who_says_anything_at_any_time_harms_nobody_else() {
+fn random_packets_at_any_time_harm_only_their_sender() {
     seeds(runs(300)).for_each(hostile);
 }

@@ -231,7 +231,7 @@ fn what_was_missed_and_then_removed_or_set_anew_does_not_run() {
 }
 
 #[test]
-fn a_descriptor_that_stays_ready_does_not_hold_the_one_who_unblocks() {
+fn a_descriptor_that_stays_ready_does_not_delay_the_unblocking_thread() {
     in_modes(&MODES, |mode| {
         let (context, event, counter) = (AsyncContext::new(mode), event(), Counter::default());
         let count = counter.clone();

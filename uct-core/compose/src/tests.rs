@@ -278,7 +278,7 @@ fn messages_of_the_last_id_arrive_without_what_stands_ahead_of_them() {
 }
 
 #[test]
-fn frames_of_strangers_are_dropped() {
+fn frames_of_unknown_peers_are_dropped() {
     let bench = Bench::new();
     let ep = bench.ep();
     bench.wire.frames.borrow_mut().push_back((CHANNEL, vec![1; 5]));
@@ -308,7 +308,7 @@ fn what_is_no_request_cuts_its_token_off_and_no_other() {
 }
 
 #[test]
-fn an_answer_that_nobody_asked_for_fails_the_endpoint_that_it_names() {
+fn a_response_without_a_request_fails_the_endpoint_that_it_names() {
     let bench = Bench::new();
     let ep = bench.ep();
     bench.inject(Kind::Answer, ep.sender.token, &[2; 40]);

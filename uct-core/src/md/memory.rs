@@ -565,7 +565,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_that_somebody_else_holds_or_that_is_no_vectors_does_not_come_back() {
+    fn memory_that_is_still_held_or_is_no_vectors_is_not_given_back() {
         let (_worker, iface) = open();
         let memory = registered(&iface, vec![7; 8]);
         assert!(!memory.is_shared());

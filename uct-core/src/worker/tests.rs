@@ -28,7 +28,7 @@ fn open(worker: &Worker) -> (Iface, Ep) {
 }
 
 #[test]
-fn a_timer_of_a_transport_wakes_who_sleeps() {
+fn a_timer_of_a_transport_wakes_a_sleeping_worker() {
     let worker = worker();
     let runs = Arc::new(Mutex::new(0));
     let count = Arc::clone(&runs);

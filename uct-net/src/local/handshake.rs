@@ -369,7 +369,7 @@ fn fresh_nonce(socket: &FrameSocket) -> Result<Nonce> {
 }
 
 /// The server reads the client's first frame, after both have proved that they know the key, if one is required.
-pub(crate) async fn greet(net: &NetHandle, socket: &FrameSocket) -> Result<(Vec<u8>, PeerAddresses)> {
+pub(crate) async fn read_hello(net: &NetHandle, socket: &FrameSocket) -> Result<(Vec<u8>, PeerAddresses)> {
     let mut frame = receive(net, socket, "send its first frame").await?;
     let key = net.options.shared_key.as_deref();
     let refusal = match (&frame, key) {

@@ -29,7 +29,7 @@ const REFUSED: Duration = Duration::from_millis(100);
 pub struct Listener {
     net: NetHandle,
     socket: ListeningSocket,
-    /// Callers that have not introduced themselves yet.
+    /// Callers whose hello has not arrived yet.
     half_open: Vec<Pin<Box<dyn Future<Output = Result<Incoming>>>>>,
     ready: VecDeque<Incoming>,
     /// The rest of [`REFUSED`].
@@ -97,7 +97,9 @@ impl Listener {
         let mut is_asked = self.pause.is_some();
         while !is_asked && self.half_open.len() + self.ready.len() < self.net.options.max_half_open {
             match self.socket.poll_accept(&self.net.reactor, context) {
-                Poll::Ready(Ok(socket)) => self.half_open.push(Box::pin(introduce(self.net.clone(), socket))),
+                Poll::Ready(Ok(socket)) => {
+                    self.half_open.push(Box::pin(begin_handshake(self.net.clone(), socket)))
+                }
                 Poll::Ready(Err(error)) => {
                     ucs::log::warn!("no connections are accepted for {REFUSED:?}: {error}");
                     let mut pause = self.net.reactor.sleep(REFUSED);
@@ -130,16 +132,16 @@ impl Listener {
     }
 }
 
-async fn introduce(net: NetHandle, socket: FrameSocket) -> Result<Incoming> {
+async fn begin_handshake(net: NetHandle, socket: FrameSocket) -> Result<Incoming> {
     let span = trace::accepting(socket.peer());
-    let introduced = receive_hello(net, socket, span.clone()).instrument(span.clone()).await;
-    introduced.inspect_err(|error| trace::note_end(&span, error))
+    let begun = receive_hello(net, socket, span.clone()).instrument(span.clone()).await;
+    begun.inspect_err(|error| trace::note_end(&span, error))
 }
 
 async fn receive_hello(net: NetHandle, socket: FrameSocket, span: Span) -> Result<Incoming> {
     #[cfg(feature = "tls")]
     let tls_peer = secure::accept(&net, &socket).await?;
-    let client = match handshake::greet(&net, &socket).instrument(debug_span!("hello")).await {
+    let client = match handshake::read_hello(&net, &socket).instrument(debug_span!("hello")).await {
         Ok(client) => client,
         Err(error) => {
             // The caller uses another version, or TLS: send the reason before the connection ends.

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use uct_core::{Context, Iface};
 
-use super::bell::Bell;
+use super::doorbell::Doorbell;
 use super::held::Held;
 use super::jobs::Jobs;
 use super::lock::lock;
@@ -49,7 +49,7 @@ pub(crate) struct Core {
     /// Readable when an armed engine has something to do.
     fd: OwnedFd,
     /// Wakes a thread that sleeps on the descriptor, or the driver's task.
-    pub(super) bell: Bell,
+    pub(super) doorbell: Doorbell,
     pub(super) wait: Wait,
     /// A task drives it, and no thread does.
     #[cfg(feature = "tokio")]
@@ -98,7 +98,7 @@ impl Core {
         let is_bound = is_bound || !net.ifaces().iter().all(Iface::is_for_any_thread);
         let net = net.inner;
         let fd = net.reactor.as_fd().try_clone_to_owned().map_err(|error| failed(&error))?;
-        let bell = Bell::new().map_err(|error| failed(&error))?;
+        let doorbell = Doorbell::new().map_err(|error| failed(&error))?;
         // SAFETY: the worker was made a moment ago, and nobody else has a part of it. From here on all is used under the lock of the
         // core: what leaves it is `Send` or `Confined`. Either no transport is bound to a thread, or there are `jobs`: then this
         // thread alone takes the lock (`Engine::enter`, `Core::try_enter`).
@@ -111,7 +111,7 @@ impl Core {
             gone: Mutex::default(),
             has_gone: AtomicBool::new(false),
             fd,
-            bell,
+            doorbell,
             wait,
             #[cfg(feature = "tokio")]
             is_in_task: AtomicBool::new(false),
@@ -167,14 +167,14 @@ impl Core {
         lock(&self.gone).push(Box::new(value));
         // SYNC: the wake-up below brings a thread that looks.
         self.has_gone.store(true, Ordering::Release);
-        self.bell.ring();
+        self.doorbell.ring();
     }
 
     /// Ends the driver's thread, and waits until what was sent last has gone out. No handle is left.
     pub(super) fn close(&self) {
         // SYNC: pairs with `is_closing` of the driver's thread, which is woken for it.
         self.is_closing.store(true, Ordering::Release);
-        self.bell.ring();
+        self.doorbell.ring();
         #[cfg(feature = "tokio")]
         if self.is_in_task() {
             // The task sends the rest: this thread may be the one that runs it.
@@ -360,7 +360,7 @@ impl Drop for Inside<'_> {
         let left = self.core.outside.leave();
         drop(self.state.take());
         if must_rouse {
-            self.core.bell.ring();
+            self.core.doorbell.ring();
         }
         if let Some(left) = left {
             left.run();

@@ -123,12 +123,12 @@ fn sleep(core: &Core, own: Option<&EventFd>, until: Option<Instant>) {
 
     let limit = until.map(|until| until.saturating_duration_since(Instant::now()));
     let limit = limit.and_then(|limit| Timespec::try_from(limit).ok());
-    let (engine, bell) = (core.fd(), core.bell.as_fd());
-    let own_fd = own.map_or(bell, AsFd::as_fd);
-    let mut watched = [engine, bell, own_fd].map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
+    let (engine, doorbell) = (core.fd(), core.doorbell.as_fd());
+    let own_fd = own.map_or(doorbell, AsFd::as_fd);
+    let mut watched = [engine, doorbell, own_fd].map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
     // An interruption ends the sleep: the caller looks and sleeps again.
     let _ = poll(&mut watched, limit.as_ref());
-    core.bell.drain();
+    core.doorbell.drain();
     if let Some(own) = own {
         own.drain();
     }
@@ -174,7 +174,7 @@ impl Core {
             }
             // It is woken for each use that takes back what was armed: in a runtime that costs less than a thread's sleep.
             #[cfg(feature = "tokio")]
-            Driver::Task(task) => self.bell.set_task(Some(task.clone())),
+            Driver::Task(task) => self.doorbell.set_task(Some(task.clone())),
             Driver::Foreground => {}
         }
         // It is armed, or another thread is awake.

@@ -54,7 +54,7 @@ impl Engine {
             work(&mut entered)
         };
         match &core.jobs {
-            Some(jobs) if !core.is_own_thread() => jobs.run(&core.bell, work),
+            Some(jobs) if !core.is_own_thread() => jobs.run(&core.doorbell, work),
             _ => work(),
         }
     }

@@ -5,7 +5,7 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Condvar, Mutex};
 
-use super::bell::Bell;
+use super::doorbell::Doorbell;
 use super::lock::lock;
 
 type Job = Box<dyn FnOnce() + Send>;
@@ -35,7 +35,7 @@ impl Drop for End {
 
 impl Jobs {
     /// Has the engine's thread do it, and waits for that. Not to be called in that thread.
-    pub(super) fn run<R: Send>(&self, bell: &Bell, work: impl FnOnce() -> R + Send) -> R {
+    pub(super) fn run<R: Send>(&self, doorbell: &Doorbell, work: impl FnOnce() -> R + Send) -> R {
         let mut outcome = None;
         let over = Arc::new(Over::default());
         let end = End(Arc::clone(&over));
@@ -48,7 +48,7 @@ impl Jobs {
         // dropped last: explicitly when it is run, and as the last of what the closure holds when it is dropped.
         let job = unsafe { std::mem::transmute::<Box<dyn FnOnce() + Send + '_>, Job>(job) };
         lock(&self.waiting).push_back(job);
-        bell.ring();
+        doorbell.ring();
         let is_over = over.changed.wait_while(lock(&over.is_over), |is_over| !*is_over);
         drop(is_over);
         outcome.expect("the engine's thread does what it is given")

@@ -1,11 +1,11 @@
 //! The flavour whose handles are `Send + Sync`: the engine of `local` under a lock, used in place by any thread. A thread of
 //! its own drives it while no other does.
 
-mod bell;
 mod confined;
 mod connect;
 mod connection;
 mod core;
+mod doorbell;
 mod driver;
 mod engine;
 mod held;

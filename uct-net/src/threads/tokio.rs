@@ -106,7 +106,7 @@ impl Task {
 
     fn wake_up(&mut self) {
         if std::mem::take(&mut self.is_asleep) {
-            self.core.bell.set_task(None);
+            self.core.doorbell.set_task(None);
             self.core.enter().begin();
         }
     }

@@ -5,7 +5,7 @@ use std::time::Instant;
 use crate::support::{Link, PATIENCE, Side, connect, context, devices, until};
 
 #[test]
-fn a_receiver_closes_at_once_though_its_peer_closed_before_it_and_hears_no_grant() {
+fn a_receiver_closes_at_once_though_its_peer_closed_before_it_and_gets_no_credits() {
     let Some((_turn, names)) = devices() else { return };
     let context = context(&[("linger", "90s")]);
     let (left, right) =

@@ -116,7 +116,7 @@ impl Drop for Deaf {
 }
 
 #[test]
-fn an_address_that_nobody_answers_for_is_asked_for_again_and_named_in_the_end() {
+fn an_address_that_is_not_resolved_is_tried_again_and_named_in_the_error() {
     let Some((_turn, names)) = pair() else { return };
     let context = context(&[]);
     let (left, right) = (Side::new(&context, &names[0]), Side::new(&context, &names[1]));

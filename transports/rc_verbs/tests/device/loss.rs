@@ -34,7 +34,7 @@ fn tc(verb: &str, discipline: &str) {
 }
 
 #[test]
-fn atomics_among_messages_bring_the_former_value_although_packets_are_lost() {
+fn atomics_among_messages_return_the_old_value_although_packets_are_lost() {
     const ROUNDS: u64 = 400;
     let Some((_turn, names)) = pair() else { return };
     let context = context(&[("timeout", "4ms"), ("peer_timeout", "20s")]);

@@ -26,7 +26,7 @@ fn a_rejected_client_gets_the_reason() {
 }
 
 #[test]
-fn where_nobody_listens_is_said_at_once() {
+fn a_port_without_a_listener_is_refused_at_once() {
     let Some(net) = net() else { return };
     let client = net.connect(net.server_address(9), b"");
     net.resolved(&client);
@@ -36,7 +36,7 @@ fn where_nobody_listens_is_said_at_once() {
 }
 
 #[test]
-fn a_listener_that_is_gone_is_as_if_nobody_listened() {
+fn a_port_whose_listener_was_closed_is_refused() {
     let Some(net) = net() else { return };
     let listening = net.listen();
     let address = listening.address();
@@ -47,7 +47,7 @@ fn a_listener_that_is_gone_is_as_if_nobody_listened() {
 }
 
 #[test]
-fn an_address_that_nobody_has_is_unreachable() {
+fn an_address_that_is_not_in_use_is_unreachable() {
     let Some(net) = net() else { return };
     let options = ConnectOptions { timeout: Some(Duration::from_millis(700)), ..ConnectOptions::default() };
     let client = net.ask("10.7.0.77:7000".parse().expect("an address"), options);

@@ -316,7 +316,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_probe_of_oneself_succeeds_and_one_of_a_stranger_says_why() {
+    fn a_probe_of_this_process_succeeds_and_one_of_another_has_a_reason() {
         let own = std::process::id();
         let beacon = Beacon::new(0x1234_5678_9abc_def0).unwrap();
         let process = match probe(own, beacon.address(), 0x1234_5678_9abc_def0) {

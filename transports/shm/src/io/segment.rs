@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_accepted_is_as_long_as_it_was_said_to_be_whenever_it_was_cut() {
+    fn accepted_segments_have_their_announced_length_whenever_they_are_cut() {
         let [mut unsealed, mut cut] = [0; 2];
         for turn in 0..4000u32 {
             let fd = memfd_create("uct", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();

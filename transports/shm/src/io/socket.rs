@@ -330,7 +330,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_at_the_address_is_an_error_in_words() {
+    fn an_unused_address_is_an_error_with_the_reason() {
         let error = Target::in_namespace(1).unwrap().connect().unwrap_err();
         assert!(error.to_string().contains("network namespace"), "{error}");
         let error = Target::in_directory(Path::new("/no/such/place"), 1).unwrap().connect().unwrap_err();

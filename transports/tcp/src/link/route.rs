@@ -15,7 +15,7 @@ pub(crate) fn address(device: &net::Device) -> DeviceAddress {
 }
 
 /// How a peer is reached.
-pub(crate) struct Way {
+pub(crate) struct Path {
     /// The socket to connect to.
     pub(crate) peer: SocketAddr,
     /// The address to connect from, where that matters.
@@ -23,13 +23,13 @@ pub(crate) struct Way {
 }
 
 /// The route to a peer, chosen without traffic; the error is a human-readable reason.
-pub(crate) fn way(
+pub(crate) fn path(
     (device, here): (&net::Device, &DeviceAddress),
     families: &[Family],
     there: &DeviceAddress,
     peer: &IfaceAddress,
     scope: Scope,
-) -> Result<Way, String> {
+) -> Result<Path, String> {
     let is_same_machine = here.host == there.host;
     let is_local = is_same_machine && here.namespace == there.namespace;
     if there.is_loopback && !is_local {
@@ -59,7 +59,7 @@ pub(crate) fn way(
         match leads_to(device, own, socket, is_local, scope) {
             Ok(()) => {
                 let source = (!is_local).then(|| socket_address(own, 0));
-                return Ok(Way { peer: socket, source });
+                return Ok(Path { peer: socket, source });
             }
             Err(reason) => refusal = reason,
         }

@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lent_buffer_is_lent_again_unless_it_was_kept() {
+    fn a_borrowed_buffer_is_reused_unless_it_was_kept() {
         let pool = MessagePool::new("test", 8, 64, 3).unwrap();
         let with = |disposition| {
             let mut lent = None;

@@ -95,7 +95,7 @@ impl Conn {
     ) -> Result<Outcome> {
         let key = self.atomic_key(address, 8, rkey)?;
         let Some(old) = old.word() else { return Err(Error::INVALID_PARAM) };
-        let Some(result) = self.result_at_hand() else {
+        let Some(result) = self.cached_result() else {
             return self.fetch64_unready(operand, compare, old, address, key, completion);
         };
         self.fetch(result, old, completion, request(operand, compare, address, key))
@@ -120,7 +120,7 @@ impl Conn {
 
     /// A small buffer for the result of an atomic, if one is cached and the atomic may be posted.
     #[inline]
-    fn result_at_hand(&self) -> Option<SmallBuffer> {
+    fn cached_result(&self) -> Option<SmallBuffer> {
         if self.has_room() && self.is_clear_for_atomic() { self.shared.buffers.small_ready() } else { None }
     }
 

@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn nobody_else_may_write_to_the_table() {
+    fn no_other_process_may_write_to_the_table() {
         let Source::File(fd) = &registry().unwrap().table().source else { panic!("not a file") };
         assert!(Mapping::file(fd.as_fd(), TABLE_BYTES, true).is_err());
         assert!(Mapping::file(fd.as_fd(), TABLE_BYTES, false).is_ok());

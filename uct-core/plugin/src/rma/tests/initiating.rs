@@ -151,7 +151,7 @@ fn a_cancelled_get_leaves_that_of_another_owner_alone() {
 }
 
 #[test]
-fn a_cancelled_get_asks_for_nothing_more_and_keeps_nobody_waiting() {
+fn a_cancelled_get_requests_nothing_more_and_delays_no_later_operation() {
     for pumps in [false, true] {
         let mut pair = Pair::new();
         let mut memory = [1; 16];

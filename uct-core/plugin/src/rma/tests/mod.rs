@@ -259,7 +259,7 @@ fn a_wrong_secret_has_one_response_whatever_else_is_right() {
 }
 
 #[test]
-fn the_error_of_an_operation_that_tells_nobody_comes_with_the_flush_of_its_owner() {
+fn the_error_of_an_operation_without_a_completion_comes_with_the_flush_of_its_owner() {
     let mut pair = Pair::new();
     let mut memory = [5];
     let (region, key, address) = pair.register(&mut memory, MemoryAccess::all());
@@ -275,7 +275,7 @@ fn the_error_of_an_operation_that_tells_nobody_comes_with_the_flush_of_its_owner
 }
 
 #[test]
-fn atomics_bring_the_former_value_and_refuse_what_is_not_aligned() {
+fn atomics_return_the_old_value_and_refuse_unaligned_words() {
     let mut pair = Pair::new();
     let mut memory = [10];
     let (_region, key, address) = pair.register(&mut memory, MemoryAccess::all());
@@ -303,7 +303,7 @@ fn atomics_bring_the_former_value_and_refuse_what_is_not_aligned() {
 }
 
 #[test]
-fn cancelling_tells_everybody_and_writes_nothing_afterwards() {
+fn cancelling_completes_every_operation_and_writes_nothing_afterwards() {
     let mut pair = Pair::new();
     let mut memory = [9; 4];
     let (_region, key, address) = pair.register(&mut memory, MemoryAccess::all());
@@ -343,7 +343,7 @@ fn a_failed_connection_ends_everything_with_its_error() {
 }
 
 #[test]
-fn answers_that_nobody_asked_for_are_refused() {
+fn responses_without_a_request_are_refused() {
     let pair = Pair::new();
     let answer = |kind, sequence, length| Response { kind, sequence, status: Status::OK, length }.header();
     assert!(pair.initiator.answer(&answer(ResponseKind::Acknowledgement, 1, 0)).is_err());

@@ -10,16 +10,16 @@ use ucs::sys::SystemError;
 #[cfg(feature = "tokio")]
 use super::lock::lock;
 
-pub(super) struct Bell {
+pub(super) struct Doorbell {
     event: EventFd,
     /// The driver's task, while it sleeps.
     #[cfg(feature = "tokio")]
     task: Mutex<Option<Waker>>,
 }
 
-impl Bell {
-    pub(super) fn new() -> Result<Bell, SystemError> {
-        Ok(Bell {
+impl Doorbell {
+    pub(super) fn new() -> Result<Doorbell, SystemError> {
+        Ok(Doorbell {
             event: EventFd::new()?,
             #[cfg(feature = "tokio")]
             task: Mutex::default(),
@@ -51,7 +51,7 @@ impl Bell {
 }
 
 /// Readable once it rings, for threads.
-impl AsFd for Bell {
+impl AsFd for Doorbell {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.event.as_fd()
     }
