@@ -130,12 +130,12 @@ pub enum OpenError {
 
 ucs::debug_as_display!(OpenError);
 
-/// A transport's refusal: what was asked of whom, the status, and the reason in the transport's words.
+/// A transport's refusal: the operation, its object, the status, and the transport's reason.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Refused {
     /// What was asked for: `open an interface`, `create an endpoint`.
     pub operation: &'static str,
-    /// Of whom: `tcp/eth0`.
+    /// The object: `tcp/eth0`.
     pub subject: String,
     /// The status.
     pub status: Error,

@@ -20,7 +20,7 @@ pub enum IbError {
          (Debian, Ubuntu) or libibverbs (Fedora, RHEL, SUSE: rdma-core)"
     )]
     LibraryMissing {
-        /// What the loader said.
+        /// The loader's message.
         reason: String,
     },
     /// A library was loaded that is not the libibverbs this crate knows.
@@ -32,7 +32,7 @@ pub enum IbError {
         library: String,
         /// The function that is missing.
         symbol: &'static str,
-        /// What the loader said.
+        /// The loader's message.
         reason: String,
     },
     /// The kernel has no RDMA devices to show.

@@ -11,7 +11,7 @@ use libloading::os::unix::{Library as Handle, RTLD_LAZY, RTLD_LOCAL};
 pub enum LibraryError {
     /// No library of the given names can be loaded.
     Missing {
-        /// What the loader said.
+        /// The loader's message.
         reason: String,
     },
     /// The library lacks a function.
@@ -20,7 +20,7 @@ pub enum LibraryError {
         library: String,
         /// The function that is missing.
         symbol: &'static str,
-        /// What the loader said.
+        /// The loader's message.
         reason: String,
     },
 }
@@ -72,7 +72,7 @@ impl Library {
     }
 }
 
-/// What the system's loader said: libloading wraps it.
+/// The message of the system's loader, which libloading wraps.
 fn innermost(error: &dyn Error) -> String {
     error.source().map_or_else(|| error.to_string(), innermost)
 }

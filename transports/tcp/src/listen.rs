@@ -244,7 +244,11 @@ impl TcpIface {
         if !self.table.make_room(&self.shared, address.ip(), lacks_descriptors, unused_timeout) {
             self.count_dropped();
             if let Some(left_out) = self.half_open.borrow().refusals.admit() {
-                ucs::log::warn!(peer = %address, "a connection is refused for now: max_connections or the descriptors are used up{left_out}");
+                ucs::log::warn!(
+                    peer = %address,
+                    "a connection is refused for now: no room (max_connections, max_connections_per_source, \
+                     reserved_descriptors){left_out}"
+                );
             }
             return self.refuse(&socket, Refusal::Full);
         }

@@ -294,7 +294,7 @@ impl UdIface {
                     self.fail(guard, id, failure);
                     count += 1;
                 }
-                // Nobody holds it any more: that it is forgotten is no event of the application's.
+                // No endpoint holds it any more, so its removal is not reported to the application.
                 Event::Over(id) => self.end(guard, id),
             }
         }

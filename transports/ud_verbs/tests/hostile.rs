@@ -1,4 +1,4 @@
-//! Hostile peers beside honest ones: what they say concerns nobody's connection but their own, and costs a bounded amount.
+//! Hostile peers beside honest ones: their packets affect only their own connections, and cost a bounded amount.
 //!
 //! Built on the simulator.
 
@@ -75,7 +75,7 @@ fn cookies(heard: &Heard) -> Vec<(u32, u64)> {
 }
 
 /// Requests in another's name, with all that can be known of it: with the own address or with the other's, from the own port
-/// or, as only who forges whole packets can, from the other's.
+/// or from the other's, for which the attacker has to forge whole packets.
 #[test]
 fn a_request_in_anothers_name_takes_neither_its_place_nor_its_messages() {
     for (address, origin) in [(HOSTILE, HOSTILE), (HONEST, HOSTILE), (HONEST, HONEST), (HOSTILE, HONEST)] {
@@ -309,7 +309,7 @@ fn a_peer_that_only_ever_challenges_is_given_up() {
     assert!(failed.since(begin) <= 101 * MILLISECOND, "{}", network.describe());
 }
 
-/// What is said by somebody who says anything: what was said before by anybody, changed, to anybody, from its own port.
+/// A random packet from the attacker's port: an earlier packet of any node, changed, to any node.
 fn babble(network: &mut Network, random: &mut Random, heard: &Heard) {
     let heard = heard.borrow();
     let Some((_, _, bytes)) = heard.get(random.below(heard.len() as u64) as usize) else { return };
@@ -328,8 +328,8 @@ fn babble(network: &mut Network, random: &mut Random, heard: &Heard) {
     network.put(HOSTILE, to, bytes);
 }
 
-/// Beside a pair that talks, one who hears everything and says anything. It has a connection of its own as well, on which it
-/// says things that make no sense. Nothing of it reaches the pair; the victim's endpoint to it is done or fails in time.
+/// A pair that talks, and an attacker that receives all packets and sends random ones. The attacker also has a connection of its
+/// own, on which it sends malformed packets. Nothing of it reaches the pair; the victim's endpoint to it is done or fails in time.
 fn hostile(seed: u64) {
     println!("UCT_TEST_SEED={seed:#x}");
     let mut random = Random(seed);

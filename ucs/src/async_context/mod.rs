@@ -142,7 +142,7 @@ impl AsyncHandle {
     /// Calls `handler` when one of `events` happens on `fd`, for as long as that state lasts.
     ///
     /// `events` are [`Events::READ`] and [`Events::WRITE`]; [`Events::ERROR`] is reported in any case, so a
-    /// handler that sees it removes itself or drains the error. The descriptor stays the caller's, who
+    /// handler that sees it removes itself or drains the error. The caller keeps the descriptor, and
     /// removes the handler before closing it.
     pub fn add_fd(
         &self,

@@ -1,4 +1,4 @@
-//! Documents that are generated from the schema: the commented file of defaults, and the tables for people.
+//! Documents that are generated from the schema: the commented file of defaults, and the tables of the page.
 //!
 //! Built on the [`Schema`]. `config/uct.toml` and the configuration's page of the documentation come from here.
 

@@ -1336,7 +1336,7 @@ typedef const struct UctPlugin *(*UctPluginEntry)(void);
 // Success.
 #define UCT_OK 0
 
-// Started; a completion will tell the end.
+// Started; a completion reports the end.
 #define UCT_INPROGRESS 1
 
 // No message is waiting.
@@ -1405,7 +1405,7 @@ typedef const struct UctPlugin *(*UctPluginEntry)(void);
 // The transport does not do this.
 #define UCT_ERR_UNSUPPORTED -22
 
-// The peer said no.
+// The peer refused.
 #define UCT_ERR_REJECTED -23
 
 // The endpoint is not connected.

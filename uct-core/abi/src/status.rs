@@ -5,7 +5,7 @@ pub type UctStatus = i32;
 
 /// Success.
 pub const UCT_OK: UctStatus = 0;
-/// Started; a completion will tell the end.
+/// Started; a completion reports the end.
 pub const UCT_INPROGRESS: UctStatus = 1;
 /// No message is waiting.
 pub const UCT_ERR_NO_MESSAGE: UctStatus = -1;
@@ -51,7 +51,7 @@ pub const UCT_ERR_TIMED_OUT: UctStatus = -20;
 pub const UCT_ERR_EXCEEDS_LIMIT: UctStatus = -21;
 /// The transport does not do this.
 pub const UCT_ERR_UNSUPPORTED: UctStatus = -22;
-/// The peer said no.
+/// The peer refused.
 pub const UCT_ERR_REJECTED: UctStatus = -23;
 /// The endpoint is not connected.
 pub const UCT_ERR_NOT_CONNECTED: UctStatus = -24;

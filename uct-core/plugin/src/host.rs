@@ -47,7 +47,7 @@ fn log(record: &Record<'_>) {
     unsafe { (host.log)(&raw const record) }
 }
 
-/// The most verbose level that anybody listens to; 0 for none.
+/// The most verbose level that is recorded; 0 for none.
 fn log_level() -> u32 {
     // SAFETY: `log_level` takes nothing and may be called by any thread (`UctHost`).
     HOST.get().map_or(0, |host| unsafe { (host.log_level)() })

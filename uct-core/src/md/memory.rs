@@ -405,7 +405,7 @@ impl Memory {
 }
 
 impl MemoryInner {
-    /// Ends the registration; returns whether the memory is nobody else's now.
+    /// Ends the registration; returns whether nothing else uses the memory now.
     fn end(&mut self) -> bool {
         if self.memh.is_null() {
             return true;

@@ -210,7 +210,7 @@ pub(crate) async fn resolve(address: &str) -> Result<Vec<Place>> {
     Ok(found.into_iter().map(Place::Ip).collect())
 }
 
-/// The answer of a look-up, and who waits for it.
+/// The result of a name look-up, and the task that waits for it.
 #[derive(Default)]
 struct LookUp {
     found: Option<std::result::Result<Vec<SocketAddr>, String>>,

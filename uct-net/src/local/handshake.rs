@@ -394,7 +394,7 @@ pub(crate) async fn read_hello(net: &NetHandle, socket: &FrameSocket) -> Result<
     }
 }
 
-/// The server says no.
+/// The server refuses.
 pub(crate) async fn refuse(net: &NetHandle, socket: &FrameSocket, reason: &str) -> Result {
     send(net, socket, &Frame::Refused { reason: reason.to_owned() }).await
 }
@@ -671,7 +671,7 @@ fn nothing_left(
         .hint(format!("the peer has {theirs}{limit}"))
 }
 
-/// Removes a connection that did not come to stand.
+/// Removes a connection whose handshake failed.
 struct Forget<'a> {
     net: &'a NetHandle,
     token: Option<Token>,

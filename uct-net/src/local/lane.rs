@@ -36,7 +36,7 @@ pub(crate) struct InPlace {
     pub(crate) sizes: RangeInclusive<usize>,
 }
 
-/// An endpoint that may have to hear of the peer's first.
+/// An endpoint that may need the address of the peer's endpoint before it can send.
 #[derive(Debug)]
 pub(crate) struct HalfLane {
     ep: Ep,

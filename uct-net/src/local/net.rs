@@ -29,13 +29,13 @@ use crate::proto::envelope::{ENVELOPE, Envelope, MAX_CONNECTIONS, TOKEN, Token};
 const SOCKETS_INTERVAL: u32 = 64;
 /// How often it looks at them, and lets others run, while a handshake goes over one.
 const HANDSHAKE_INTERVAL: u32 = 8;
-/// How long an adaptive thread polls at least while a handshake is under way: a sleep costs both sides more than the peer's answer takes.
+/// How long an adaptive thread polls at least while a handshake is in progress: a sleep takes longer than the peer's response.
 const HANDSHAKE_POLLING: Duration = Duration::from_micros(100);
 /// How often a thread that polls for ever lets others run, in passes without an event.
 const YIELD_INTERVAL: u32 = 1024;
 /// How long a thread sleeps at most where an interface cannot wake it.
 const BLIND_SLEEP: Duration = Duration::from_millis(1);
-/// How long the end of a connection that was dropped may take, before the peer is told that the rest is lost.
+/// How long the end of a connection that was dropped may take, before the peer gets a notice that the rest is lost.
 const LINGER: Duration = Duration::from_secs(1);
 /// How long that message may wait for room, if the thread goes on: a peer that computes makes none.
 const LAST_WORD: Duration = Duration::from_secs(60);
@@ -284,7 +284,7 @@ impl NetInner {
         self.let_linger(conn, false);
     }
 
-    /// Forgets a connection that did not come to stand. A peer for which it did is told.
+    /// Removes a connection whose handshake failed. A peer that has its side open gets an abort.
     pub(crate) fn forget(&self, token: Token) {
         match self.find(token) {
             Some(conn) if conn.lane().is_some() => {

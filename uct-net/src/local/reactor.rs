@@ -1,4 +1,4 @@
-//! Sockets and timers of one thread: who waits for what, and one descriptor to wait on for all.
+//! Sockets and timers of one thread: the tasks that wait for each, and one descriptor to wait on for all.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -81,7 +81,7 @@ impl Reactor {
         self.set.as_fd()
     }
 
-    /// Wakes who waits for sockets that are ready and for timers that are due. Waits up to `limit`, and no longer than to the next
+    /// Wakes the tasks that wait for sockets that are ready and for timers that are due. Waits up to `limit`, and no longer than to the next
     /// timer. Returns whether there was anything.
     pub(crate) fn turn(&self, limit: Duration) -> Result<bool, SystemError> {
         let limit = self.next_timer().map_or(limit, |next| limit.min(next));
@@ -111,7 +111,7 @@ impl Reactor {
         self.sleeper.set(Some(driver));
     }
 
-    /// There is something to do that no descriptor tells of: what a task has sent, a timer that is earlier.
+    /// Wakes the driver for work that no descriptor reports: data that a task has sent, an earlier timer.
     pub(crate) fn rouse(&self) {
         #[cfg(feature = "tokio")]
         wake(&self.sleeper);

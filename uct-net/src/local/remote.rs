@@ -193,7 +193,7 @@ impl Connection {
     }
 }
 
-/// One operation: a completion that wakes who waits for it.
+/// One operation: a completion that wakes the waiting task.
 struct Operation {
     completion: Completion,
     waker: Rc<RefCell<Option<Waker>>>,

@@ -1,4 +1,4 @@
-//! What the two sides of a connection say before it stands.
+//! The frames of both sides before a connection is established.
 //!
 //! ```text
 //! client                                  server
@@ -37,7 +37,7 @@
 //!              ←  its answer over the lane
 //! ```
 //!
-//! Where a shared key is required, three frames come first, and no address is told before:
+//! Where a shared key is required, three frames precede these, and no address is sent before them:
 //!
 //! ```text
 //!   Ask        a number             →
@@ -89,7 +89,7 @@ pub(crate) enum Frame {
     Answer { proof: Proof },
 }
 
-/// What one side tells the other of its end of a lane.
+/// What one side sends the other about its end of a lane.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct End {
     /// What messages to it carry.

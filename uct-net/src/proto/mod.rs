@@ -1,4 +1,4 @@
-//! What two sides say to each other, without input and output: frames of the handshake, envelopes of messages, credits,
+//! The protocol between the two sides, without input and output: frames of the handshake, envelopes of messages, credits,
 //! reassembly. Everything here takes bytes from outside and is tested with bytes that no honest peer sends.
 
 pub(crate) mod assembly;

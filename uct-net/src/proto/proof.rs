@@ -1,6 +1,6 @@
-//! Proof that both sides know a key, without saying it: each answers a number of the other's that was never used before.
+//! Proof that both sides know a key, without sending it: each replies to a number of the other's that was never used before.
 //!
-//! A proof is HMAC-SHA-256, by the shared key, over who proves, the client's number and the server's. It says nothing of what
+//! A proof is HMAC-SHA-256, by the shared key, over the side, the client's number and the server's. It does not cover what
 //! follows: a host on the path can let both sides prove themselves and change what comes after.
 
 use hmac::{Hmac, Mac};

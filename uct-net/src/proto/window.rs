@@ -65,7 +65,7 @@ pub(crate) struct ReceiveWindow {
     size: u32,
     received: u32,
     released: u32,
-    /// What the sender was told last.
+    /// The last value that was sent to the sender.
     granted: u32,
 }
 
@@ -95,17 +95,17 @@ impl ReceiveWindow {
         self.released = self.released.wrapping_add(cost);
     }
 
-    /// What to tell the sender, with any message that goes there.
+    /// The value to send to the sender, with any message in that direction.
     pub(crate) fn offer(&self) -> u32 {
         self.released.wrapping_add(self.size)
     }
 
-    /// The sender is being told what [`ReceiveWindow::offer`] returned.
+    /// The value that [`ReceiveWindow::offer`] returned is being sent.
     pub(crate) fn grant(&mut self, offered: u32) {
         self.granted = offered;
     }
 
-    /// Whether the sender should be told without waiting for a message: it has used half of what it was granted.
+    /// Whether an explicit credit update is due: the sender has used half of what it was granted.
     pub(crate) fn is_due(&self) -> bool {
         self.released.wrapping_add(self.size).wrapping_sub(self.granted) >= self.size / 2
     }

@@ -1,4 +1,4 @@
-//! What lies under the lock, the thread that holds it, and who sees to it when nobody does.
+//! The state under the lock, the thread that holds the lock, and what drives the engine while the lock is free.
 //!
 //! A thread that uses a handle takes the lock, does its work in place and leaves. When the lock is free, one of two things holds: some
 //! thread is awake that will take it again by itself, or everything is armed and a thread sleeps on the engine's descriptor. So
@@ -67,7 +67,7 @@ struct State {
     duty: Duty,
 }
 
-/// Who sees to the engine while the lock is free.
+/// What drives the engine while the lock is free.
 #[derive(Default)]
 pub(super) struct Duty {
     /// Threads inside `block_on`: the driver's thread stands aside for them.
@@ -165,7 +165,7 @@ impl Core {
             return drop(inside);
         }
         lock(&self.gone).push(Box::new(value));
-        // SYNC: the wake-up below brings a thread that looks.
+        // SYNC: the doorbell below wakes a thread that checks the flag.
         self.has_gone.store(true, Ordering::Release);
         self.doorbell.ring();
     }

@@ -1,4 +1,4 @@
-//! What wakes those who sleep for the engine: a descriptor for threads, a waker for a task of a runtime.
+//! The doorbell of the engine: wakes a thread by a descriptor, or the task of a runtime by its waker.
 
 use std::os::fd::{AsFd, BorrowedFd};
 #[cfg(feature = "tokio")]
@@ -50,7 +50,7 @@ impl Doorbell {
     }
 }
 
-/// Readable once it rings, for threads.
+/// The descriptor is readable once the doorbell was rung.
 impl AsFd for Doorbell {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.event.as_fd()

@@ -1,4 +1,4 @@
-//! Who may depend on whom in this workspace, so that a transport never learns what the core does inside,
+//! Which crates may depend on which in this workspace, so that a transport never learns what the core does inside,
 //! and an application needs nothing but the core.
 //! Built on `cargo metadata`; used by `check`.
 

@@ -81,8 +81,8 @@ impl Tests {
         self.target.join("no-plugins")
     }
 
-    /// What tests say of the sources as `changed` makes them, which changes them until its answer is dropped. Where they are run
-    /// for the first time, they have to pass without a change, and how long that takes says how long a change may.
+    /// The result of the tests on the sources that `changed` has changed; the change lasts until its guard is dropped. In their first
+    /// run the tests have to pass without a change, and the duration of that run sets the time limit.
     pub fn verdict<T>(&mut self, group: &Group, changed: impl Fn() -> Outcome<T>) -> Outcome<Verdict> {
         let stages = [(group.package, Verdict::Crate), (SUITE, Verdict::Suite), (TCP, Verdict::Suite)];
         for (what, failed) in &stages[..if group.in_suite { stages.len() } else { 1 }] {

@@ -14,7 +14,7 @@ pub enum CmError {
          or librdmacm (Fedora, RHEL, SUSE: rdma-core)"
     )]
     LibraryMissing {
-        /// What the loader said.
+        /// The loader's message.
         reason: String,
     },
     /// A library was loaded that lacks a function.
@@ -27,7 +27,7 @@ pub enum CmError {
         library: String,
         /// The function that is missing.
         symbol: &'static str,
-        /// What the loader said.
+        /// The loader's message.
         reason: String,
     },
     /// A call failed.

@@ -17,13 +17,13 @@ pub struct Event {
     pub event: c_uint,
     /// Zero, a negative error number, or the reason of a rejection.
     pub status: i32,
-    /// What the peer said of itself. For a connection request, the response and a rejection.
+    /// The peer's parameters. For a connection request, the response and a rejection.
     pub param: EventParam,
     /// The new identifier of a connection request.
     pub request: Option<Id>,
 }
 
-/// What the peer said of itself.
+/// The parameters that the peer sent.
 #[derive(Debug, Clone, Default)]
 pub struct EventParam {
     /// Private data as they arrived: padded with zeros to the longest that fits.

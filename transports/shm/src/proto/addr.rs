@@ -65,9 +65,9 @@ pub(crate) struct IfaceAddress {
 /// By which of its names a listener is found.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(crate) enum Route {
-    /// The abstract one, which anybody in its network namespace may connect to.
+    /// The abstract one, which any process in its network namespace may connect to.
     Abstract,
-    /// The one in the directory, which is open to whom the file's mode permits it.
+    /// The one in the directory, which is open to the users that the file's mode permits.
     Directory,
 }
 

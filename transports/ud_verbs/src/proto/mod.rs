@@ -14,7 +14,7 @@
 //!
 //! **Origin.** A datagram counts only if it comes from the [`Origin`] that its connection has: the queue pair and
 //! the port that the device names, which a program cannot forge. A request (CONNECT) names the address of the asking
-//! interface, which has to be that of its origin, and is answered with a CHALLENGE first, which takes no place here: only
+//! interface, which has to be that of its origin. The first response is a CHALLENGE, for which no state is kept here: only
 //! a peer that receives at that address can repeat the request with the cookie in it. Then it may take a place, if its port has not
 //! [too many](Settings::connections_per_port). A connection that a peer has made is probed at once, and
 //! fails like any other if none comes. A datagram of one origin never changes a connection of another.

@@ -3,8 +3,8 @@
 //! Built on `slots`, `psn`, `time`, `congestion` and `round_trip`; the [connection](super::connection) is built on it.
 //! Losses are found by time of sending, as RFC 8985 does: a packet is lost when one sent after it has arrived and
 //! it has been out for a round trip and the extent of reordering that has been seen. Silence alone proves no loss: a PING
-//! asks, and its answer counts as the arrival of a packet. So a network that is merely slow gets a question, not everything
-//! again.
+//! is sent, and the reply to it counts as the arrival of a packet. So silence of a slow network leads to a PING and not to
+//! the retransmission of everything.
 
 use super::congestion::Congestion;
 use super::control::{Ack, Bitmap};

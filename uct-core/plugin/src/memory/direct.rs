@@ -55,7 +55,7 @@ pub unsafe fn scatter(source: *const u8, iov: Iov<'_>) {
     }
 }
 
-/// Eight bytes are one move, so that who polls for an aligned word sees all of it or nothing.
+/// Eight bytes are one move, so that a thread that polls an aligned word sees all of it or nothing.
 ///
 /// # Safety
 /// `source` is readable and `target` writable for `length` bytes. They may overlap.

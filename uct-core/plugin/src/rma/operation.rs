@@ -69,7 +69,7 @@ pub enum Operation {
 
 /// Where a get goes.
 ///
-/// Memory is named by a pointer, and who names it promises that it stays:
+/// Memory is given by a pointer, and the caller guarantees that it stays valid:
 ///
 /// ```
 /// use std::ptr::NonNull;

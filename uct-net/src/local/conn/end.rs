@@ -76,7 +76,7 @@ impl Conn {
         Poll::Pending
     }
 
-    /// Gives the connection up: the peer is told why, as far as there is room.
+    /// Aborts the connection: sends the reason to the peer if there is room.
     pub(crate) fn abort(self: &Rc<Conn>, reason: &str) {
         let shown = &reason.as_bytes()[..reason.len().min(MAX_REASON)];
         {

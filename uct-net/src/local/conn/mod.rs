@@ -1,4 +1,4 @@
-//! One connection as the engine sees it: what is to be sent, what has arrived, and who waits for it.
+//! One connection as the engine sees it: messages to be sent, messages that have arrived, and the tasks that wait.
 //!
 //! Handlers of messages run inside the transports. They queue and wake, and send nothing: what they find to send makes the
 //! connection due, and [`Conn::pump`] sends it after the transports have returned.

@@ -1,4 +1,4 @@
-//! Receiving: what a message of the peer's changes, and who takes it.
+//! Receiving: the effect of each message of the peer, and how the application takes messages.
 
 use std::rc::Rc;
 use std::task::{Context, Waker};
@@ -37,7 +37,7 @@ impl Conn {
         }
     }
 
-    /// The peer has broken the protocol; it is told how, once. Runs inside a transport.
+    /// The peer has broken the protocol: sends it the reason, once. Runs inside a transport.
     pub(crate) fn broken(&self, mistake: &str) {
         if self.state.borrow().failure.is_some() {
             return;
@@ -95,10 +95,10 @@ impl Conn {
         Ok(None)
     }
 
-    /// Whether the peer's first message has arrived (`asked`), or the answer to ours; registers the caller if not.
+    /// Whether the peer's probe has arrived (`asked`), or the reply to ours; registers the caller if not.
     pub(crate) fn poll_probe(&self, asked: bool, context: &Context<'_>) -> Result<bool, Error> {
         let mut state = self.state.borrow_mut();
-        // What happened to the connection since is for who uses it.
+        // A later failure of the connection is reported to its next operation.
         let is_there = if asked { state.is_probed } else { state.has_probe_reply };
         if is_there {
             return Ok(true);
@@ -149,7 +149,7 @@ impl State {
         let mut is_due = !self.outgoing.is_empty();
         match envelope.kind {
             Kind::Part | Kind::Last if self.fin.wanted == Some(true) => {
-                // Nobody reads it. The sender may have been on its way.
+                // Discarded: this side has ended reading. The message may have been in flight then.
                 self.receive.release(cost(length));
             }
             Kind::Part => {
@@ -245,7 +245,7 @@ impl State {
         if has_room {
             wakers.extend(self.writers.take());
         }
-        // What was given back without the application: nothing else tells the sender.
+        // Credit that was returned without the application: no other message reports it to the sender.
         let is_given_back =
             self.assembly.is_begun() || self.fin.wanted == Some(true) || envelope.kind == Kind::Share;
         is_due |= self.receive.is_due() && is_given_back;

@@ -1,4 +1,4 @@
-//! Waiting for the transport's room. One request at the transport serves all who wait.
+//! Waiting for the transport's room. One pending request of the transport serves all waiting tasks.
 
 use std::rc::Rc;
 use std::task::Context;
@@ -15,7 +15,7 @@ impl Conn {
         self.state.borrow_mut().writers.add(context);
     }
 
-    /// Registers the caller for when the transport has room. One request at the transport serves all who wait.
+    /// Registers the caller for when the transport has room. One pending request of the transport serves all waiting tasks.
     pub(crate) fn wait_for_transport_room(self: &Rc<Conn>, context: &Context<'_>) {
         let Some(lane) = self.lane.get() else { return };
         self.wait_for_room(context);

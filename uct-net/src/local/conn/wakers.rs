@@ -1,8 +1,8 @@
-//! Who is woken by an event.
+//! The tasks that an event wakes.
 
 use std::task::{Context, Waker};
 
-/// Who is woken by an event, each once.
+/// The tasks that an event wakes, each once.
 #[derive(Default)]
 pub(super) struct Wakers(Vec<Waker>);
 

@@ -6,7 +6,7 @@
 /// Bytes of a message that travel in the slot itself, beside the control word.
 pub const INLINE_BYTES: usize = 56;
 
-/// The same in words.
+/// The same, in words of 8 bytes.
 pub const BODY_WORDS: usize = INLINE_BYTES / 8;
 
 /// Bytes of a message that fit into a ping-pong line.

@@ -111,8 +111,8 @@ impl MappedTurnLine {
     ///
     /// # Safety
     ///
-    /// `line` is aligned to 64, and 64 bytes from it are readable and writable and stay so while this value lives. Nobody in
-    /// this process accesses them but through the two ends; other processes may write to them at any time.
+    /// `line` is aligned to 64, and 64 bytes from it are readable and writable and stay so while this value lives. This
+    /// process accesses them through the two ends only; other processes may write to them at any time.
     pub unsafe fn new(line: NonNull<u8>, is_first: bool) -> MappedTurnLine {
         // SAFETY: inside the line.
         let body = unsafe { line.add(size_of::<u64>()) };

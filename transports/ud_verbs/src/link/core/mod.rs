@@ -58,7 +58,7 @@ pub(crate) struct Core {
     pub(crate) clock: Clock,
     /// Datagrams that were taken from the device and not yet handled.
     pub(crate) arrivals: VecDeque<Arrival>,
-    /// Connections whose peers a timer has heard of: they may have news that progress has to fetch.
+    /// Connections for which a timer has received datagrams: progress has to check them.
     heard_of: HashSet<ConnectionId>,
     /// Packets that the protocol is done with, but not the device.
     zombies: VecDeque<Packet>,

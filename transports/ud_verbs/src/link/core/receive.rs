@@ -157,12 +157,12 @@ impl Core {
         !self.arrivals.is_empty() || self.has_deferred() || self.has_reports()
     }
 
-    /// Whether timers have left something to progress that no datagram brings up.
+    /// Whether timers have left work for progress that no datagram leads to.
     pub(crate) fn has_reports(&self) -> bool {
         self.table.has_events() || !self.heard_of.is_empty()
     }
 
-    /// The connections that may have news since timers heard of their peers.
+    /// The connections for which timers have received datagrams.
     pub(crate) fn take_heard_of(&mut self) -> HashSet<ConnectionId> {
         std::mem::take(&mut self.heard_of)
     }
