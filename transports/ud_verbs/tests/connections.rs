@@ -216,6 +216,31 @@ fn a_link_that_comes_back_in_time_costs_nothing_but_time() {
 }
 
 #[test]
+fn the_window_becomes_small_at_the_third_timeout_in_a_row() {
+    // The first burst on a link that comes back after so many timeouts. The whole window is acknowledged then.
+    let burst = |timeouts| {
+        let mut network = quiet(3);
+        network.connect(0, 1, 100_000);
+        network.pass(5 * MILLISECOND);
+        network.is_down = true;
+        assert!(network.run(20 * SECOND, |network| network.nodes[0].table.counters().timeouts == timeouts));
+        network.is_down = false;
+        let (mut begin, mut most) = (None, 0);
+        assert!(network.run(20 * SECOND, |network| {
+            let count = network.under_way(1);
+            if count > 1 {
+                begin.get_or_insert(network.now);
+            }
+            most = most.max(count);
+            begin.is_some_and(|begin| network.now.since(begin) > 30 * MICROSECOND)
+        }));
+        most
+    };
+    // Back to half of the window, and no further at once.
+    assert_eq!([1, 2, 3, 4].map(burst).map(|count| count / 100), [2, 2, 1, 1]);
+}
+
+#[test]
 fn a_link_that_stays_down_fails_both_sides_once() {
     let mut network = quiet(3);
     let users = [network.connect(0, 1, 100_000), network.connect(1, 0, 100_000)];

@@ -40,7 +40,7 @@ impl Congestion {
             return;
         }
         if self.window < self.threshold {
-            self.window = (self.window + count).min(self.maximum);
+            self.window = (self.window + count).min(self.threshold);
             return;
         }
         self.credit += count;
