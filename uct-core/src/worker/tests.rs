@@ -44,6 +44,19 @@ fn a_timer_of_a_transport_wakes_a_sleeping_worker() {
 }
 
 #[test]
+fn a_worker_without_handlers_of_the_asynchronous_context_does_not_watch_its_descriptor() {
+    let worker = worker();
+    worker.arm().expect("nothing has come");
+    assert!(!worker.inner.async_watched.get());
+    let later = Schedule::Once(LONG);
+    worker.inner.engine.async_context.add_timer(later, |_, _| ()).expect("a timer");
+    while worker.arm().is_err() {
+        worker.progress();
+    }
+    assert!(worker.inner.async_watched.get());
+}
+
+#[test]
 fn what_threads_submit_runs_in_order_in_the_workers_thread_and_wakes_it() {
     let worker = worker();
     let _other = super::tests::worker();
