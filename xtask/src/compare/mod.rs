@@ -125,10 +125,11 @@ fn older_build(directory: &Path) -> Outcome<Vec<PathBuf>> {
 fn in_machine(options: &Options, workspace: &Workspace) -> Outcome<u8> {
     const GUEST_TABLE: &str = "/vm/compare.toml";
     const GUEST_BEFORE: &str = "/usr/lib/before";
-    /// What a comparison runs; the other programs and plugins would only be built and packed.
-    const WANTED: &[&str] = &[PROGRAM, "uct-rc-verbs", "uct-ud-verbs"];
     vm::install()?;
-    let built = vm::build_packages(workspace, "release", WANTED.iter().copied())?;
+    // What a comparison runs; the other programs and plugins would only be built and packed.
+    let plugins = workspace.plugin_packages().map(|package| package.name.as_str());
+    let wanted = plugins.filter(|name| name.contains("verbs")).chain([PROGRAM]);
+    let built = vm::build_packages(workspace, "release", wanted)?;
     let this = std::env::current_exe().unwrap_or_default();
     let table = workspace.root().join("tests/compare-verbs.toml");
     let mut script = format!(
