@@ -7,6 +7,7 @@ use std::cell::RefCell;
 use std::io::Write;
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
+use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::rc::Rc;
 
 use support::{Failures, HELLO, LIMIT, Side, drive, send};
@@ -158,14 +159,46 @@ fn silence_garbage_and_an_end_fail_the_endpoint() {
 }
 
 #[test]
+fn endpoints_are_created_over_a_pair_of_unix_sockets_which_ends_with_them() {
+    let (one, other) = (Side::new(&[]), Side::new(&[]));
+    let sides = [&one, &other];
+    let (near, far) = UnixStream::pair().unwrap();
+    let (to_other, failed) = over(&one, &unreachable(&other), near, SocketSide::Called);
+    let (to_one, failed_too) = over(&other, &unreachable(&one), far, SocketSide::Accepted);
+    // More than the pair takes at once.
+    for round in 1..=40_000 {
+        send(&sides, &to_other, round);
+        send(&sides, &to_one, round);
+    }
+    drive(&sides, || one.count.get() == 40_000 && other.count.get() == 40_000);
+    assert_eq!((one.counter("connections_made"), other.counter("connections_made")), (1, 1));
+    drop(to_other);
+    drop(to_one);
+    drive(&sides, || one.counter("connections") == 0 && other.counter("connections") == 0);
+    assert!(failed.borrow().is_empty() && failed_too.borrow().is_empty());
+
+    // What a program puts between two such pairs, and takes away.
+    let (near, far) = UnixStream::pair().unwrap();
+    let (_ep, failed) = over(&one, &other.address(), near, SocketSide::Accepted);
+    drop(far);
+    drive(&sides, || !failed.borrow().is_empty());
+    let reason = failed.borrow()[0].1.clone();
+    assert!(!reason.contains("0.0.0.0"), "a Unix socket has no address: {reason}");
+}
+
+#[test]
 fn what_is_no_tcp_socket_is_refused_and_stays_the_callers() {
     let side = Side::new(&[]);
-    let (near, _far) = std::os::unix::net::UnixStream::pair().unwrap();
+    let (near, _far) = UnixStream::pair().unwrap();
     let (socket, refused) = side.iface.adopt(near.into(), b"").unwrap_err();
     assert_eq!(refused.status, Error::INVALID_PARAM, "{refused}");
     assert!(rustix::fs::fstat(&socket).is_ok(), "it is still open");
-    let refused = side.iface.connect_over(&side.address(), socket, SocketSide::Called, |_| {});
+    let (datagrams, _far) = UnixDatagram::pair().unwrap();
+    let refused = side.iface.connect_over(&side.address(), datagrams.into(), SocketSide::Called, |_| {});
     assert_eq!(refused.map(drop).unwrap_err().status, Error::INVALID_PARAM);
+    let (socket, _end) = std::io::pipe().unwrap();
+    let refused = side.iface.connect_over(&side.address(), socket.into(), SocketSide::Called, |_| {});
+    assert!(refused.is_err());
     assert!(side.iface.adopts());
 
     let worker = uct_core::Worker::new(&uct_core::Context::builder().build().unwrap()).unwrap();

@@ -1,10 +1,10 @@
 //! The connection that a new endpoint uses: the one that there is, or another.
 
-use std::net::SocketAddr;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
 
-use socket2::Socket;
+use socket2::{Socket, Type};
 use ucs::Error;
 use ucs::sys::{SystemError, random};
 use uct_plugin::{Failure, Result, Scope, SocketSide};
@@ -15,6 +15,9 @@ use crate::link::connection::{Conn, State};
 use crate::link::route;
 use crate::proto::addr::{DeviceAddress, IfaceAddress};
 use crate::proto::wire::HELLO;
+
+/// In place of the address at the other end of a Unix socket, which has none.
+const NOWHERE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
 
 impl TcpIface {
     /// The connection for a new endpoint to a peer.
@@ -44,6 +47,7 @@ impl TcpIface {
         side: SocketSide,
     ) -> Result<Rc<Conn>, Failure> {
         let (socket, address) = connected(socket)?;
+        let address = address.unwrap_or(NOWHERE);
         let system = |error: SystemError| Failure::new(Error::from(&error), error.to_string());
         if side == SocketSide::Accepted {
             let conn = self.table.add(peer.id, 0, None)?;
@@ -54,8 +58,10 @@ impl TcpIface {
             return Ok(conn);
         }
         let token = random::secret().map_err(system)?;
-        set_up(&socket, &self.shared.settings().socket)
-            .map_err(|error| Failure::system("set up a socket", &error))?;
+        if address != NOWHERE {
+            set_up(&socket, &self.shared.settings().socket)
+                .map_err(|error| Failure::system("set up a socket", &error))?;
+        }
         let conn = self.table.add(peer.id, token, Some(Rc::new(peer.clone())))?;
         conn.connect_over(&self.shared, socket, address).map_err(|error| {
             conn.fail(&self.shared, Error::CANCELED, "its socket cannot be added to the event set");
@@ -67,6 +73,9 @@ impl TcpIface {
     /// As a socket that the own listener has accepted.
     pub(crate) fn adopt_accepted(&self, socket: OwnedFd, first: &[u8]) -> Result<(), Failure> {
         let (socket, address) = connected(socket)?;
+        // It counts for its source, which a Unix socket does not have.
+        let address = address
+            .ok_or_else(|| Failure::new(Error::INVALID_PARAM, "the socket is no TCP socket of a peer"))?;
         if first.len() >= HELLO {
             let reason = format!("{} bytes were read already, a hello has {HELLO}", first.len());
             return Err(Failure::new(Error::INVALID_PARAM, reason));
@@ -87,15 +96,18 @@ impl TcpIface {
     }
 }
 
-/// A socket of the application's, and the address at its other end.
-fn connected(socket: OwnedFd) -> Result<(Socket, SocketAddr), Failure> {
+/// A socket of the application's, and the address at its other end; none if it is a Unix socket.
+fn connected(socket: OwnedFd) -> Result<(Socket, Option<SocketAddr>), Failure> {
     let socket = Socket::from(socket);
     socket.set_nonblocking(true).map_err(|error| Failure::system("set up a socket", &error))?;
+    let is_stream = socket.r#type().is_ok_and(|kind| kind == Type::STREAM);
     match socket.peer_addr() {
-        Ok(address) => match address.as_socket() {
-            Some(address) => Ok((socket, address)),
-            None => Err(Failure::new(Error::INVALID_PARAM, "the socket is no TCP socket")),
-        },
+        Ok(address) if is_stream && (address.is_ipv4() || address.is_ipv6() || address.is_unix()) => {
+            Ok((socket, address.as_socket()))
+        }
+        Ok(_) => {
+            Err(Failure::new(Error::INVALID_PARAM, "the socket is neither a TCP socket nor a Unix stream"))
+        }
         Err(error) => Err(Failure::system("read the address at the other end of a socket", &error)),
     }
 }

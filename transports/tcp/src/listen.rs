@@ -73,8 +73,11 @@ impl TcpIface {
         }
         let deadline = Deadline::after(self.config.hello_timeout.to_duration());
         let token = self.half_open.borrow_mut().next_token();
-        set_up(&socket, &self.shared.settings().socket)
-            .map_err(|error| SystemError::new("set up a socket", error))?;
+        // A Unix socket has nothing to set up.
+        if !address.ip().is_unspecified() {
+            set_up(&socket, &self.shared.settings().socket)
+                .map_err(|error| SystemError::new("set up a socket", error))?;
+        }
         self.shared.events().add(&socket, Events::READ, token)?;
         self.half_open.borrow_mut().add(token, (socket, address), deadline, first, conn);
         self.shared.timers.want_tick(deadline);

@@ -226,7 +226,10 @@ impl Conn {
 
     fn describe_peer(&self) -> String {
         let address = self.socket_address();
-        match address.or_else(|| self.connecting.borrow().as_ref().map(|connecting| connecting.address())) {
+        let address =
+            address.or_else(|| self.connecting.borrow().as_ref().map(|connecting| connecting.address()));
+        // One of a Unix socket is unspecified.
+        match address.filter(|address| !address.ip().is_unspecified()) {
             Some(address) => format!("peer {address}, interface {:016x}", self.peer),
             None => format!("peer with interface {:016x}", self.peer),
         }
