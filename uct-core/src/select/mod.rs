@@ -40,6 +40,8 @@ pub struct Selector {
     context: Context,
     ifaces: Vec<Iface>,
     refused: Vec<(Resource, String)>,
+    /// What the program has excluded.
+    left_out: Vec<(Resource, String)>,
 }
 
 /// The choice.
@@ -101,12 +103,12 @@ impl Selector {
                 Err(error) => refused.push((resource.clone(), error.to_string())),
             }
         }
-        Selector { context, ifaces, refused }
+        Selector { context, ifaces, refused, left_out: Vec::new() }
     }
 
     /// Chooses among interfaces that are open already.
     pub fn of(worker: &Worker, ifaces: Vec<Iface>) -> Selector {
-        Selector { context: worker.context().clone(), ifaces, refused: Vec::new() }
+        Selector { context: worker.context().clone(), ifaces, refused: Vec::new(), left_out: Vec::new() }
     }
 
     /// Keeps only the interfaces on one device.
@@ -133,16 +135,17 @@ impl Selector {
         }
         self.ifaces.retain(|iface| iface.resource().device == device);
         self.refused.retain(|(resource, _)| resource.device == device);
+        self.left_out.retain(|(resource, _)| resource.device == device);
         Ok(self)
     }
 
-    /// Excludes the interfaces for which `reason` returns a text, which becomes their verdict.
+    /// Excludes the interfaces for which `reason` returns a text, which becomes their verdict. A choice without them is no fallback.
     #[must_use]
-    pub fn without(mut self, reason: impl Fn(&Resource) -> Option<String>) -> Selector {
-        let refused = &mut self.refused;
-        self.ifaces.retain(|iface| match reason(iface.resource()) {
+    pub fn without(mut self, reason: impl Fn(&Iface) -> Option<String>) -> Selector {
+        let left_out = &mut self.left_out;
+        self.ifaces.retain(|iface| match reason(iface) {
             Some(reason) => {
-                refused.push((iface.resource().clone(), reason));
+                left_out.push((iface.resource().clone(), reason));
                 false
             }
             None => true,
@@ -254,6 +257,10 @@ impl Selector {
         for (resource, reason) in &self.refused {
             let hint = "the reason names what the transport lacks; uct_info -d shows its limits";
             candidates.push(Candidate::of(resource, rejected(Stage::Open, reason.clone(), hint)));
+        }
+        for (resource, reason) in &self.left_out {
+            let verdict = rejected(Stage::Config, reason.clone(), "the program has excluded it");
+            candidates.push(Candidate::of(resource, verdict));
         }
         for resource in self.context.resources() {
             if let Some((key, value)) = self.context.excluded(resource) {

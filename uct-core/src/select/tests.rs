@@ -192,6 +192,23 @@ fn a_selector_of_one_device_has_what_is_on_it() {
 }
 
 #[test]
+fn what_the_program_excludes_has_its_reason_as_verdict_and_is_not_lost() {
+    let worker = worker(&[("modules", "self,tcp")]);
+    let all = Selector::open(&worker, &IfaceOptions::default()).expect("transports");
+    let without = all.without(|iface| (iface.resource().transport == "tcp").then(|| "not wanted".to_owned()));
+    assert!(without.ifaces().iter().all(|iface| iface.resource().transport == "self"));
+    let explanation = without.explain(&Request::new(Operation::AmShort, 8), None);
+    let left_out = explanation.candidates.iter().find(|candidate| candidate.transport == "tcp");
+    match &left_out.expect("it is listed").verdict {
+        // Of this stage nothing is a fall back.
+        Verdict::Rejected { stage: Stage::Config, check, .. } => assert_eq!(check, "not wanted"),
+        other => panic!("{other:?}"),
+    }
+    let kept = without.on_device("memory").expect("the device is there");
+    assert!(kept.left_out.is_empty(), "it was on another device");
+}
+
+#[test]
 fn an_unknown_device_is_an_error_that_names_those_there_are_or_why_some_are_absent() {
     let absence = |settings: &[(&str, &str)], given| {
         let selector = Selector::open(&worker(settings), &IfaceOptions::default()).expect("a transport");

@@ -119,7 +119,7 @@ impl Net {
         }
         #[cfg(feature = "tls")]
         let selector = match &options.tls {
-            Some(tls) => selector.without(|resource| tls.refuses(resource)),
+            Some(tls) => selector.without(|iface| tls.refuses(iface.resource())),
             None => selector,
         };
         if selector.ifaces().is_empty() {
