@@ -3,8 +3,8 @@
 //!     tls_handshake FILE                 the server: writes its certificate to FILE, and prints how to start the client
 //!     tls_handshake FILE HOST:PORT       the client: trusts that certificate and no other
 //!
-//! TLS encrypts the handshake, and not the messages. So `Tls::confidential` permits only transports that stay within the machine;
-//! `Tls::handshake_only` permits all of them.
+//! `Tls::confidential` permits transports within the machine, and between machines `tcp` inside the same TLS. `Tls::handshake_only` permits all
+//! transports, without TLS.
 
 #![forbid(unsafe_code)]
 

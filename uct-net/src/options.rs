@@ -40,7 +40,7 @@ pub struct NetOptions {
     /// bytes. The key authenticates the handshake and encrypts nothing: a host on the path can read and change what follows. Default: none; then
     /// any process that reaches the listener may request a connection.
     pub shared_key: Option<Vec<u8>>,
-    /// TLS for the handshake, and the transports that are permitted with it: [`crate::Tls`] documents what is encrypted and what is not.
+    /// TLS for the handshake, and the lanes that are permitted with it: [`crate::Tls`] documents what is encrypted and what is not.
     /// `shared_key` may be required as well. Default: none.
     #[cfg(feature = "tls")]
     pub tls: Option<crate::Tls>,
@@ -73,6 +73,17 @@ impl NetOptions {
         return self.tls.as_ref().and_then(crate::Tls::limit);
         #[cfg(not(feature = "tls"))]
         None
+    }
+
+    /// Whether an interface may carry messages inside TLS only.
+    pub(crate) fn wraps(&self, iface: &uct_core::Iface) -> bool {
+        #[cfg(feature = "tls")]
+        return self.tls.as_ref().is_some_and(|tls| tls.wraps(iface));
+        #[cfg(not(feature = "tls"))]
+        {
+            let _ = iface;
+            false
+        }
     }
 
     /// What is out of range, as text.

@@ -4,14 +4,14 @@ use std::sync::Arc;
 
 use rustls::pki_types::CertificateDer;
 use rustls::{ClientConfig, ServerConfig};
-use uct_core::{DeviceKind, Resource};
+use uct_core::{DeviceKind, Iface};
 
-/// TLS for the handshake, and the transports that are permitted with it.
+/// TLS for the handshake, and the lanes that are permitted with it.
 ///
 /// The handshake runs inside TLS: each side authenticates the other as the settings of rustls require, and addresses, tokens, keys and private
-/// data are encrypted. Messages, streams and remote memory use a transport, which TLS does **not** encrypt. A program therefore
-/// chooses: [`Tls::confidential`] permits only transports within the machine, [`Tls::handshake_only`] permits all, and data cross a network in
-/// clear. To encrypt a stream that crosses a network, run TLS inside the stream.
+/// data are encrypted. Messages, streams and remote memory use a transport. [`Tls::confidential`] permits transports within
+/// the machine, and `tcp` inside the same TLS: what leaves the machine is encrypted. [`Tls::handshake_only`] permits all transports, and data
+/// cross a network in clear.
 ///
 /// ```
 /// use uct_net::rustls::{ClientConfig, RootCertStore};
@@ -27,7 +27,7 @@ use uct_core::{DeviceKind, Resource};
 pub struct Tls {
     pub(crate) client: Option<Arc<ClientConfig>>,
     pub(crate) server: Option<Arc<ServerConfig>>,
-    may_leave_the_machine: bool,
+    may_leave_in_clear: bool,
 }
 
 /// What TLS has proved about a peer.
@@ -40,17 +40,19 @@ pub struct TlsPeer {
 }
 
 impl Tls {
-    /// Nothing leaves this machine in clear: the handshake is encrypted, and only transports within the machine are used
-    /// (shared memory and `self`). A peer on another machine is refused with the reason. The system, root and processes that may
-    /// debug this one can read shared memory.
+    /// Nothing leaves this machine in clear: the handshake is encrypted; connections use transports within the machine
+    /// (shared memory and `self`), and where none leads to the peer, `tcp` inside TLS, over the socket and with the session of the handshake. Both
+    /// sides need this setting for that. The system, root and processes that may debug this one can read shared memory.
+    ///
+    /// Interfaces of `tcp` are open for it. What the application itself sends over them ([`crate::local::Net::ifaces`]) is in clear.
     pub fn confidential() -> Tls {
-        Tls { client: None, server: None, may_leave_the_machine: false }
+        Tls { client: None, server: None, may_leave_in_clear: false }
     }
 
     /// The handshake is encrypted and nothing else: **messages, streams and remote memory cross the network in clear**, and a
     /// host on the path can read and change them. The certificate identifies the peer at the time of the handshake only.
     pub fn handshake_only() -> Tls {
-        Tls { may_leave_the_machine: true, ..Tls::confidential() }
+        Tls { may_leave_in_clear: true, ..Tls::confidential() }
     }
 
     /// Settings for [`crate::Net::connect`]. Without them, connecting is an error.
@@ -71,18 +73,26 @@ impl Tls {
         is_empty.then(|| "tls has no settings: give Tls::client, Tls::server or both".to_owned())
     }
 
-    /// Why a transport must not carry messages.
-    pub(crate) fn refuses(&self, resource: &Resource) -> Option<String> {
-        let is_near = matches!(resource.kind, DeviceKind::Myself | DeviceKind::SharedMemory);
-        self.limit().filter(|_| !is_near).map(str::to_owned)
+    /// Why an interface must not carry messages.
+    pub(crate) fn refuses(&self, iface: &Iface) -> Option<String> {
+        self.limit().filter(|_| !is_near(iface) && !iface.adopts()).map(str::to_owned)
+    }
+
+    /// Whether an interface may carry messages inside TLS only.
+    pub(crate) fn wraps(&self, iface: &Iface) -> bool {
+        !self.may_leave_in_clear && !is_near(iface)
     }
 
     /// What is not permitted, and by which setting.
     pub(crate) fn limit(&self) -> Option<&'static str> {
-        const LIMIT: &str = "Tls::confidential permits no transport that leaves the machine, as messages would be in clear there; \
-                             Tls::handshake_only does";
-        (!self.may_leave_the_machine).then_some(LIMIT)
+        const LIMIT: &str = "Tls::confidential permits no transport that leaves the machine but tcp inside TLS, for which both \
+                             sides need it, as messages would be in clear; Tls::handshake_only does";
+        (!self.may_leave_in_clear).then_some(LIMIT)
     }
+}
+
+fn is_near(iface: &Iface) -> bool {
+    matches!(iface.resource().kind, DeviceKind::Myself | DeviceKind::SharedMemory)
 }
 
 /// Without keys.
@@ -91,7 +101,7 @@ impl std::fmt::Debug for Tls {
         f.debug_struct("Tls")
             .field("has_client", &self.client.is_some())
             .field("has_server", &self.server.is_some())
-            .field("may_leave_the_machine", &self.may_leave_the_machine)
+            .field("may_leave_in_clear", &self.may_leave_in_clear)
             .finish()
     }
 }

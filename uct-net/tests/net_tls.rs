@@ -19,8 +19,7 @@ use relay::Relay;
 use support::spans::{Spans, names};
 use support::{LIMIT, context, net, pair_with};
 use tracing::level_filters::LevelFilter;
-use uct_core::select::Selector;
-use uct_core::{DeviceKind, Error as Status, IfaceOptions, Worker};
+use uct_core::{DeviceKind, Error as Status};
 use uct_net::local::{Connect, Net};
 use uct_net::{Error, NetOptions, Result, Stage, Tls};
 
@@ -60,10 +59,13 @@ fn expect(error: &Error, parts: &[&str]) {
 }
 
 #[test]
-fn handshake_only_connects_over_every_transport_and_confidential_over_those_of_the_machine() {
+fn handshake_only_connects_over_every_transport_and_confidential_over_those_of_the_machine_and_tcp_inside_tls()
+ {
     for (tls, is_near) in [(Tls::handshake_only as fn() -> Tls, false), (Tls::confidential, true)] {
         let (server, client) = trusting(tls);
-        let near = |name: &String| ["posix/", "sysv/", "cma/"].iter().any(|near| name.starts_with(near));
+        let near =
+            |name: &String| ["posix/", "sysv/", "cma/", "tcp/"].iter().any(|near| name.starts_with(near));
+        let inside = |name: &str| if is_near && name.starts_with("tcp/") { " inside TLS" } else { "" };
         for transport in support::transports().into_iter().filter(|name| !is_near || near(name)) {
             pair_with(
                 (server.clone(), client.clone()),
@@ -76,7 +78,8 @@ fn handshake_only_connects_over_every_transport_and_confidential_over_those_of_t
                 async |net, address| {
                     let connect = net.connect(address).require(&transport).private(vec![4; 60_000]);
                     let connection = connect.within(LIMIT).await?;
-                    assert_eq!(connection.explanation().chosen, transport);
+                    let chosen = format!("{transport}{}", inside(&transport));
+                    assert_eq!(connection.explanation().chosen, chosen);
                     assert_eq!(connection.private(), vec![3; 60_000]);
                     let message = (0..3_000_000_u32).map(|at| (at % 251) as u8).collect::<Vec<_>>();
                     connection.send(&message).await?;
@@ -147,22 +150,19 @@ fn both_flavours_know_the_peer_by_its_certificate() {
 #[test]
 fn confidential_leaves_out_what_leaves_the_machine_and_says_so() {
     let (server, client) = trusting(Tls::confidential);
-    let door = Doorkeeper::new(server.clone());
+    let door = Doorkeeper::new(server);
     call(&door, client.clone(), |connect| connect).expect("over shared memory");
-    let error = call(&door, client.clone(), |connect| connect.require("tcp")).expect_err("tcp leaves it");
-    expect(&error, &["tcp is required", "Tls::confidential permits no transport that leaves the machine"]);
+    let error = call(&door, client.clone(), |connect| connect.require("none")).expect_err("no such one");
+    expect(
+        &error,
+        &["none is required", "Tls::confidential permits no transport that leaves the machine but tcp"],
+    );
     assert_eq!(error.stage, Stage::Choose);
-
-    let near = net(client.clone());
     let is_near = |kind| matches!(kind, DeviceKind::Myself | DeviceKind::SharedMemory);
-    assert!(near.ifaces().iter().all(|iface| is_near(iface.resource().kind)));
-    let worker = Worker::new(&context()).expect("a worker");
-    let all = Selector::open(&worker, &IfaceOptions::default()).expect("transports");
-    let far = all.ifaces().iter().filter(|iface| !is_near(iface.resource().kind)).cloned().collect();
-    let error = Net::over(&worker, Selector::of(&worker, far), server).expect_err("none is left");
-    expect(&error, &["no transport is open", "tcp/lo", "Tls::handshake_only does"]);
+    let permitted = net(client.clone());
+    assert!(permitted.ifaces().iter().all(|iface| is_near(iface.resource().kind) || iface.adopts()));
 
-    // A peer that would send in clear finds no address to send to, nor does one that is elsewhere.
+    // A peer that would send in clear finds no address to send to.
     let authority = Authority::new("ours");
     let door = Doorkeeper::new(with(Tls::confidential().server(authority.issue(HERE).server())));
     let client = with(Tls::handshake_only().client(authority.client(None)));
@@ -314,6 +314,7 @@ fn seen(tls: fn() -> Tls, transport: &'static str) -> [bool; 3] {
 #[test]
 fn a_host_on_the_path_sees_no_handshake_and_sees_the_messages_of_handshake_only_alone() {
     assert_eq!(seen(Tls::confidential, "posix/memory"), [false, false, false]);
+    assert_eq!(seen(Tls::confidential, "tcp/lo"), [false, false, false]);
     assert_eq!(seen(Tls::handshake_only, "posix/memory"), [false, false, false]);
     // The handshake's socket is the lane afterwards, without TLS.
     assert_eq!(seen(Tls::handshake_only, "tcp/lo"), [false, false, true]);

@@ -43,7 +43,7 @@ struct Handle {
 /// Which transport was chosen for a connection, and why, as reported by both sides.
 #[derive(Clone, Debug)]
 pub struct Explanation {
-    /// Transport and device, for example `posix/memory`.
+    /// Transport and device, for example `posix/memory`. Behind a transport that carries everything inside TLS, there is ` inside TLS`.
     pub chosen: String,
     /// The verdict of this side on each of its candidates.
     pub ours: uct_core::select::Explanation,
@@ -123,7 +123,8 @@ impl Connection {
         &self.inner.iface
     }
 
-    /// The endpoint that it uses, for operations that this crate does not have.
+    /// The endpoint that it uses, for operations that this crate does not have. Over a lane inside TLS they make progress only while the
+    /// [`Net`](super::Net) is driven: `Worker::progress` alone moves nothing, and `Ep::get_short`, which blocks, returns `TIMED_OUT`.
     pub fn endpoint(&self) -> &Ep {
         &self.inner.conn.lane().expect("a connection has a lane").ep
     }

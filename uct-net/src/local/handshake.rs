@@ -1,5 +1,6 @@
 //! The two sides of a handshake, over the socket; see [`crate::proto::handshake`] for the order of frames.
 
+use std::os::fd::OwnedFd;
 use std::rc::Rc;
 use std::task::Poll;
 use std::time::Duration;
@@ -10,6 +11,7 @@ use ucs::Error as Status;
 use uct_core::select::{Candidate, Explanation as Explained, PeerAddresses, Request, SelectError, Selector};
 use uct_core::{EpFailure, Iface, IfaceAddress, SocketSide};
 
+use super::announced;
 use super::conn::Conn;
 use super::connection::{Connection, Explanation};
 use super::lane::HalfLane;
@@ -30,6 +32,8 @@ const MAX_EXPLANATION: usize = 32 << 10;
 /// What the client has learned from the server's first answer.
 struct Server {
     addresses: PeerAddresses,
+    /// As it has sent them.
+    announced: PeerAddresses,
     explanation: String,
     private: Vec<u8>,
     end: End,
@@ -65,11 +69,12 @@ pub(crate) async fn call(
     if let Some(key) = &net.options.shared_key {
         ask(net, socket, key).await?;
     }
-    let addresses = net.selector.addresses();
+    let addresses = announced::own(net);
     send(net, socket, &Frame::Hello { private, addresses }).await?;
     let server = match receive(net, socket, "take the connection").await? {
         Frame::Welcome { private, addresses, explanation, end } => {
-            Server { addresses, explanation, private, end }
+            let known = announced::understood(net, addresses.clone());
+            Server { addresses: known, announced: addresses, explanation, private, end }
         }
         Frame::Refused { reason } => return Err(rejected(socket, &reason)),
         other => return Err(unexpected(socket, &other)),
@@ -93,13 +98,19 @@ pub(crate) async fn call(
             Selector::of(&net.worker, left.clone()).choose(request, Some(&server.addresses))
         };
         let choice = match chosen {
+            // What stays on the machine needs no TLS.
+            Ok(choice) if net.options.wraps(&choice.iface) => {
+                let near = left.iter().filter(|iface| !net.options.wraps(iface)).cloned().collect();
+                let near = Selector::of(&net.worker, near).choose(request, Some(&server.addresses));
+                near.unwrap_or(choice)
+            }
             Ok(choice) => choice,
             Err(error) => {
                 // The socket of the handshake leads to the peer, whatever its address does. All else that is asked for holds here as well.
                 let suits = |iface: &Iface| {
                     Selector::of(&net.worker, vec![iface.clone()]).choose(request, None).is_ok()
                 };
-                let over = over_this_socket(socket, &left, &server.addresses);
+                let over = over_this_socket(net, socket, &left, &server.addresses);
                 if let Some((iface, theirs)) = over.filter(|(iface, _)| suits(iface)) {
                     let name = iface.resource().to_string();
                     let conn = match open_over(net, socket, &iface, theirs, end).await {
@@ -112,7 +123,7 @@ pub(crate) async fn call(
                         }
                     };
                     let explanation = Explanation {
-                        chosen: name,
+                        chosen: lane_name(net, &iface),
                         ours: net.selector.explain(request, Some(&server.addresses)),
                         theirs: server.explanation,
                         tried,
@@ -127,16 +138,17 @@ pub(crate) async fn call(
         };
         let address = choice.peer.expect("a choice for a peer has the peer's address");
         let name = choice.iface.resource().to_string();
-        let opened = if socket.is_network() && choice.iface.adopts() {
+        let opened = if is_for_socket(net, socket, &choice.iface) {
             open_over(net, socket, &choice.iface, &address, end).await
         } else {
             open_lane(net, socket, &choice.iface, &address, end).await
         };
         match opened {
             Ok(conn) => {
-                let explanation =
-                    Explanation { chosen: name, ours: choice.explanation, theirs: server.explanation, tried };
                 let iface = choice.iface.clone();
+                let chosen = lane_name(net, &iface);
+                let explanation =
+                    Explanation { chosen, ours: choice.explanation, theirs: server.explanation, tried };
                 return Ok(Connection::new(net.clone(), conn, iface, explanation, server.private));
             }
             Err(Attempt::Failed(error)) => return Err(error),
@@ -190,7 +202,8 @@ struct Own<'a> {
 
 impl Own<'_> {
     fn new<'a>(net: &'a NetHandle, socket: &FrameSocket, iface: &Iface) -> Result<Own<'a>, Attempt> {
-        let address = iface.address().map_err(|error| next("this side has no address", &error))?;
+        let address =
+            announced::address(net, iface).map_err(|error| next("this side has no address", &error))?;
         let conn = net.add(socket.peer())?;
         let guard = Forget { net, token: Some(conn.token()) };
         Ok(Own { address, conn, guard })
@@ -269,16 +282,25 @@ fn own_end(net: &NetHandle, conn: &Conn, endpoint: Vec<u8>) -> End {
     End { token: conn.token(), window: net.options.window, endpoint }
 }
 
+/// Whether lanes of an interface use the socket of the handshake.
+fn is_for_socket(net: &NetHandle, socket: &FrameSocket, iface: &Iface) -> bool {
+    net.options.wraps(iface) || (socket.is_network() && iface.adopts())
+}
+
+/// What a lane of an interface is called in explanations.
+fn lane_name(net: &NetHandle, iface: &Iface) -> String {
+    let inside = if net.options.wraps(iface) { " inside TLS" } else { "" };
+    format!("{}{inside}", iface.resource())
+}
+
 /// An interface of each side, of one transport, that can use the socket of the handshake.
 fn over_this_socket<'a>(
+    net: &NetHandle,
     socket: &FrameSocket,
     own: &[Iface],
     peer: &'a PeerAddresses,
 ) -> Option<(Iface, &'a IfaceAddress)> {
-    if !socket.is_network() {
-        return None;
-    }
-    own.iter().filter(|iface| iface.adopts()).find_map(|iface| {
+    own.iter().filter(|iface| is_for_socket(net, socket, iface)).find_map(|iface| {
         let transport = &iface.resource().transport;
         let theirs = peer.ifaces.iter().find(|theirs| &theirs.address.transport == transport)?;
         Some((iface.clone(), &theirs.address))
@@ -294,7 +316,8 @@ async fn open_over(
     end: Option<&End>,
 ) -> Result<Rc<Conn>, Attempt> {
     let Own { address: own, conn, guard } = Own::new(net, socket, iface)?;
-    let (theirs_too, own_end) = (theirs.clone(), own_end(net, &conn, Vec::new()));
+    let theirs_too = announced::named(net, iface, theirs.clone());
+    let own_end = own_end(net, &conn, Vec::new());
     let peer = match end {
         Some(peer) => {
             send(net, socket, &Frame::Takeover { own, theirs: theirs_too, end: own_end }).await?;
@@ -305,15 +328,16 @@ async fn open_over(
             propose(net, socket, lane, "take over the socket").await?
         }
     };
-    take_socket(socket, &conn, iface, theirs, SocketSide::Called, &peer)?;
+    take_socket(net, socket, &conn, iface, theirs, SocketSide::Called, &peer)?;
     conn.control(Kind::Probe, Vec::new());
     probe(net, &conn, false).await?;
     guard.keep();
     Ok(conn)
 }
 
-/// Hands the socket of the handshake to an interface, and opens the lane over it.
+/// Hands the socket of the handshake to an interface, or one to what encrypts, and opens the lane over it.
 fn take_socket(
+    net: &NetHandle,
     socket: &FrameSocket,
     conn: &Rc<Conn>,
     iface: &Iface,
@@ -322,14 +346,26 @@ fn take_socket(
     peer: &End,
 ) -> Result<(), Error> {
     let failed = |status, reason: String| Error::new(Stage::Open, socket.peer(), status, reason);
-    let own = socket
-        .hand_over()
-        .map_err(|error| failed(Status::from(error), "the socket cannot be handed over".to_owned()))?;
+    let own = if net.options.wraps(iface) { wrap(net, socket, conn) } else { socket.hand_over() };
+    let own =
+        own.map_err(|error| failed(Status::from(error), "the socket cannot be handed over".to_owned()))?;
     let refused = |refused: uct_core::Refused| failed(refused.status, refused.to_string());
     let half = HalfLane::over(iface, theirs, (own, side), on_failure(conn)).map_err(refused)?;
     let lane = half.connect(iface, theirs, &peer.endpoint, peer.token).map_err(refused)?;
     conn.open(lane, peer.window);
     Ok(())
+}
+
+/// Has the session of the handshake encrypt what goes through a socket, which is returned.
+#[cfg(feature = "tls")]
+fn wrap(net: &NetHandle, socket: &FrameSocket, conn: &Rc<Conn>) -> std::io::Result<OwnedFd> {
+    let secured = socket.hand_over_secured().ok_or(std::io::ErrorKind::NotConnected)??;
+    net.pumps.add(&net.reactor, secured, conn)
+}
+
+#[cfg(not(feature = "tls"))]
+fn wrap(_net: &NetHandle, _socket: &FrameSocket, _conn: &Rc<Conn>) -> std::io::Result<OwnedFd> {
+    Err(std::io::ErrorKind::Unsupported.into())
 }
 
 /// The client proves that it knows the key, once the server has.
@@ -407,6 +443,7 @@ pub(crate) async fn take(
     private: Vec<u8>,
 ) -> Result<Connection> {
     let (client_private, addresses) = client;
+    let addresses = announced::understood(net, addresses);
     let verdicts = net.selector.explain(&net.options.request, Some(&addresses));
     let mut explanation = verdicts.to_string();
     while explanation.len() > MAX_EXPLANATION {
@@ -417,7 +454,7 @@ pub(crate) async fn take(
     // The first lane's connection, if its endpoints need no more of each other.
     let conn = net.add(socket.peer())?;
     let mut first = Some((Rc::clone(&conn), Forget { net, token: Some(conn.token()) }));
-    let (addresses_of_this_side, end) = (net.selector.addresses(), own_end(net, &conn, Vec::new()));
+    let (addresses_of_this_side, end) = (announced::own(net), own_end(net, &conn, Vec::new()));
     let welcome = Frame::Welcome { private, addresses: addresses_of_this_side, explanation, end };
     send(net, socket, &welcome).await?;
     let mut tried: Vec<(String, String)> = Vec::new();
@@ -428,7 +465,7 @@ pub(crate) async fn take(
             Frame::Lane { own, theirs, end } => (own, theirs, end),
             Frame::Direct { own, theirs, end } if direct.is_some() => (own, theirs, end),
             Frame::Over { own, theirs, end } => {
-                let Some(iface) = adopting(net, socket, &theirs) else {
+                let Some((iface, own)) = adopting(net, socket, &theirs, own.clone()) else {
                     let reason = "it has no such interface open that takes over this socket".to_owned();
                     tried.push((format!("{} over this socket", own.transport), reason.clone()));
                     check_patience(net, socket, &tried)?;
@@ -440,19 +477,19 @@ pub(crate) async fn take(
                 let guard = Forget { net, token: Some(conn.token()) };
                 send(net, socket, &Frame::Ready { end: own_end(net, &conn, Vec::new()) }).await?;
                 accept_over(net, socket, (&conn, guard), &iface, (&own, &end)).await?;
-                let explanation = chosen_by_peer(&iface, verdicts, tried);
+                let explanation = chosen_by_peer(net, &iface, verdicts, tried);
                 return Ok(Connection::new(net.clone(), conn, iface, explanation, client_private));
             }
             Frame::Takeover { own, theirs, end } => {
                 let Some((conn, guard)) = direct else {
                     return Err(unexpected(socket, &Frame::Takeover { own, theirs, end }));
                 };
-                let iface = adopting(net, socket, &theirs).ok_or_else(|| {
+                let (iface, own) = adopting(net, socket, &theirs, own).ok_or_else(|| {
                     let reason = "the peer hands this socket to an interface that does not take it over";
                     socket.failed(Status::UNREACHABLE, reason.to_owned())
                 })?;
                 accept_over(net, socket, (&conn, guard), &iface, (&own, &end)).await?;
-                let explanation = chosen_by_peer(&iface, verdicts, tried);
+                let explanation = chosen_by_peer(net, &iface, verdicts, tried);
                 return Ok(Connection::new(net.clone(), conn, iface, explanation, client_private));
             }
             Frame::Unable { reason } => {
@@ -475,7 +512,7 @@ pub(crate) async fn take(
                 if matches!(frame, Frame::Connected) {
                     probe(net, &conn, true).await?;
                     guard.keep();
-                    let explanation = chosen_by_peer(&iface, verdicts, tried);
+                    let explanation = chosen_by_peer(net, &iface, verdicts, tried);
                     return Ok(Connection::new(net.clone(), conn, iface, explanation, client_private));
                 }
                 tried.push((iface.resource().to_string(), "no message crossed it both ways".to_owned()));
@@ -498,7 +535,7 @@ async fn accept_over(
     iface: &Iface,
     (own, end): (&IfaceAddress, &End),
 ) -> Result {
-    take_socket(socket, conn, iface, own, SocketSide::Accepted, end)?;
+    take_socket(net, socket, conn, iface, own, SocketSide::Accepted, end)?;
     // The client's message comes behind this side's part of the transport's handshake: both have heard of each other.
     probe(net, conn, true).await?;
     guard.keep();
@@ -506,9 +543,14 @@ async fn accept_over(
 }
 
 /// What the server knows of the choice.
-fn chosen_by_peer(iface: &Iface, ours: Explained, tried: Vec<(String, String)>) -> Explanation {
+fn chosen_by_peer(
+    net: &NetHandle,
+    iface: &Iface,
+    ours: Explained,
+    tried: Vec<(String, String)>,
+) -> Explanation {
     let theirs = "the peer chose; its own explanation has its verdicts\n".to_owned();
-    Explanation { chosen: iface.resource().to_string(), ours, theirs, tried }
+    Explanation { chosen: lane_name(net, iface), ours, theirs, tried }
 }
 
 /// As many as this side has: a client that goes on is a mistake.
@@ -520,10 +562,19 @@ fn check_patience(net: &NetHandle, socket: &FrameSocket, tried: &[(String, Strin
     Ok(())
 }
 
-/// The interface that a client means, if it takes over the socket.
-fn adopting(net: &NetHandle, socket: &FrameSocket, theirs: &IfaceAddress) -> Option<Iface> {
-    let is_meant = |iface: &&Iface| iface.adopts() && iface.address().as_ref() == Ok(theirs);
-    net.selector.ifaces().iter().filter(|_| socket.is_network()).find(is_meant).cloned()
+/// The interface that a client means, if it takes over the socket, and the client's own address for it.
+fn adopting(
+    net: &NetHandle,
+    socket: &FrameSocket,
+    theirs: &IfaceAddress,
+    mut own: IfaceAddress,
+) -> Option<(Iface, IfaceAddress)> {
+    let is_meant = |iface: &&Iface| {
+        is_for_socket(net, socket, iface) && announced::address(net, iface).as_ref() == Ok(theirs)
+    };
+    let iface = net.selector.ifaces().iter().find(is_meant)?;
+    // Both have to mean the same: inside TLS, or in clear.
+    (own.transport == theirs.transport && announced::understand(net, &mut own)).then(|| (iface.clone(), own))
 }
 
 /// Opens the server's end of the lane that the client has chosen, of the connection in the Welcome or of a new one; an error is for
@@ -535,7 +586,8 @@ fn open_chosen<'a>(
     first: Option<(Rc<Conn>, Forget<'a>)>,
     (theirs, own, end): (&IfaceAddress, &IfaceAddress, &End),
 ) -> std::result::Result<(Rc<Conn>, Forget<'a>, Iface, End), String> {
-    let is_meant = |iface: &&Iface| iface.address().as_ref() == Ok(own);
+    // One that carries messages inside TLS has another name, and takes over the handshake's socket only.
+    let is_meant = |iface: &&Iface| !net.options.wraps(iface) && iface.address().as_ref() == Ok(own);
     let iface = net.selector.ifaces().iter().find(is_meant).ok_or("it has no such interface open")?;
     let name = iface.resource().to_string();
     let verdict = verdicts.candidates.iter().find(|candidate| candidate.name() == name);
@@ -664,7 +716,7 @@ fn nothing_left(
         reason = format!("{reason}; {lane} was tried: {why}");
     }
     let theirs =
-        server.addresses.ifaces.iter().map(|iface| format!("{}/{}", iface.address.transport, iface.device));
+        server.announced.ifaces.iter().map(|iface| format!("{}/{}", iface.address.transport, iface.device));
     let theirs = theirs.collect::<Vec<_>>().join(", ");
     let limit = net.options.limit().map_or_else(String::new, |limit| format!("; {limit}"));
     Error::new(Stage::Choose, socket.peer(), Status::UNREACHABLE, reason)

@@ -1,6 +1,7 @@
 //! The flavour for one thread: no lock, and no object is `Send`. Each thread that uses it makes a [`Net`] of its own.
 
 mod agenda;
+mod announced;
 pub(crate) mod conn;
 pub(crate) mod connect;
 pub(crate) mod connection;
@@ -9,6 +10,8 @@ pub(crate) mod lane;
 pub(crate) mod listen;
 pub(crate) mod message;
 pub(crate) mod net;
+#[cfg(feature = "tls")]
+mod pumps;
 pub(crate) mod reactor;
 mod remote;
 #[cfg(feature = "tls")]
@@ -19,6 +22,8 @@ mod socket;
 #[cfg(feature = "tokio")]
 mod tokio;
 mod trace;
+#[cfg(feature = "tls")]
+mod wrapped;
 
 pub use connect::Connect;
 pub use connection::{Close, Connection, Explanation, Recv, Send, Stream, Within};

@@ -20,6 +20,8 @@ use super::agenda::Agenda;
 use super::conn::{Conn, Large};
 use super::lane::AM_ID;
 use super::message::KeptCount;
+#[cfg(feature = "tls")]
+use super::pumps::Pumps;
 use super::reactor::Reactor;
 use crate::error::{Error, Result, Stage};
 use crate::options::{NetOptions, Wait};
@@ -85,6 +87,9 @@ pub(crate) struct NetInner {
     large: Large,
     passes: Cell<u32>,
     wake: Arc<ThreadWaker>,
+    /// Ended after the interfaces, whose last bytes go through them.
+    #[cfg(feature = "tls")]
+    pub(crate) pumps: Pumps,
     /// Messages that were for no connection.
     strays: Cell<u64>,
 }
@@ -119,7 +124,7 @@ impl Net {
         }
         #[cfg(feature = "tls")]
         let selector = match &options.tls {
-            Some(tls) => selector.without(|iface| tls.refuses(iface.resource())),
+            Some(tls) => selector.without(|iface| tls.refuses(iface)),
             None => selector,
         };
         if selector.ifaces().is_empty() {
@@ -159,6 +164,8 @@ impl Net {
                 large,
                 passes: Cell::new(0),
                 wake,
+                #[cfg(feature = "tls")]
+                pumps: Pumps::default(),
                 strays: Cell::new(0),
             }
         });
@@ -210,6 +217,7 @@ impl Net {
         loop {
             if net.wake.take() {
                 if let Poll::Ready(output) = future.as_mut().poll(&mut context) {
+                    net.send_wrapped();
                     return output;
                 }
                 idle.reset();
@@ -241,16 +249,66 @@ impl NetInner {
         let passes = self.passes.get().wrapping_add(1);
         self.passes.set(passes);
         let is_answer_due = !is_busy && self.reactor.has_handshakes();
-        let interval = if is_answer_due { HANDSHAKE_INTERVAL } else { SOCKETS_INTERVAL };
+        let interval = match is_answer_due {
+            // What the transports send and receive goes through sockets of this net.
+            _ if self.has_pumps() => 1,
+            true => HANDSHAKE_INTERVAL,
+            false => SOCKETS_INTERVAL,
+        };
         if passes.is_multiple_of(interval) {
             is_busy |= self.reactor.turn(Duration::ZERO).unwrap_or(false);
         }
-        is_busy
+        is_busy | self.pump_wrapped()
     }
 
     /// Arms everything; false if there is something to do first.
     pub(crate) fn prepare_to_sleep(&self) -> bool {
-        self.agenda.is_empty() && !matches!(self.worker.arm(), Err(Status::BUSY))
+        self.agenda.is_empty() && !self.is_pump_due() && !matches!(self.worker.arm(), Err(Status::BUSY))
+    }
+
+    /// Whether there are lanes inside TLS.
+    fn has_pumps(&self) -> bool {
+        #[cfg(feature = "tls")]
+        return !self.pumps.is_empty();
+        #[cfg(not(feature = "tls"))]
+        false
+    }
+
+    /// Whether one of them has something to do that no descriptor tells of.
+    fn is_pump_due(&self) -> bool {
+        #[cfg(feature = "tls")]
+        return self.pumps.is_due();
+        #[cfg(not(feature = "tls"))]
+        false
+    }
+
+    /// Moves their bytes. Returns whether there were any.
+    fn pump_wrapped(&self) -> bool {
+        #[cfg(feature = "tls")]
+        if self.pumps.run() {
+            if self.pumps.is_due() {
+                // It stopped to give others their turn.
+                self.reactor.rouse();
+            }
+            return true;
+        }
+        false
+    }
+
+    /// What was sent last over lanes inside TLS leaves, before the thread does something else: over other lanes it has.
+    pub(crate) fn send_wrapped(&self) {
+        if self.has_pumps() {
+            let _ = self.reactor.turn(Duration::ZERO);
+            self.pump_wrapped();
+        }
+    }
+
+    /// Whether the system has what the transports have sent.
+    fn is_sent(&self) -> bool {
+        #[cfg(feature = "tls")]
+        return self.pumps.is_flushed();
+        #[cfg(not(feature = "tls"))]
+        true
     }
 
     /// How long a thread may sleep that no descriptor wakes.
@@ -328,17 +386,17 @@ impl NetInner {
         }
     }
 
-    /// Whether no connection lingers.
+    /// Whether no connection lingers, and all has left.
     #[cfg(feature = "tokio")]
     pub(crate) fn is_quiet(&self) -> bool {
-        self.lingering.borrow().is_empty()
+        self.lingering.borrow().is_empty() && self.is_sent()
     }
 
     /// Drives until no connection lingers: what was sent reaches the peers. Blocks up to [`LINGER`].
     fn drain(&self) {
         self.end_lingering();
         let limit = Instant::now() + LINGER;
-        while !self.lingering.borrow().is_empty() && Instant::now() < limit {
+        while !(self.lingering.borrow().is_empty() && self.is_sent()) && Instant::now() < limit {
             if !self.turn() {
                 std::thread::yield_now();
             }

@@ -191,6 +191,13 @@ impl<F: AsFd> Watched<F> {
         self.poll(&self.wakers.read, context, attempt)
     }
 
+    /// The next attempts are made, whether or not the descriptor was reported to be ready.
+    #[cfg(feature = "tls")]
+    pub(crate) fn try_again(&self) {
+        self.wakers.read.would_block.set(false);
+        self.wakers.write.would_block.set(false);
+    }
+
     /// As [`Watched::poll_read`], whenever it becomes writable.
     pub(crate) fn poll_write<T>(
         &self,

@@ -135,6 +135,11 @@ impl Session {
         Ok(())
     }
 
+    /// For what follows the handshake.
+    pub(crate) fn into_tls(self) -> rustls::Connection {
+        self.tls
+    }
+
     /// What is proved of the peer.
     pub(crate) fn peer(&self) -> TlsPeer {
         let certificates = self.tls.peer_certificates().unwrap_or_default();

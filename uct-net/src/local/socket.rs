@@ -1,7 +1,7 @@
 //! The handshake's socket: frames over TCP or a Unix socket, without blocking.
 
 #[cfg(feature = "tls")]
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::io::{Read, Write};
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -65,7 +65,7 @@ impl Place {
 
 /// A socket of the standard library's, of whatever family.
 #[derive(Debug)]
-pub(crate) struct Raw(Socket);
+pub(crate) struct Raw(pub(crate) Socket);
 
 impl AsFd for Raw {
     fn as_fd(&self) -> BorrowedFd<'_> {
@@ -81,6 +81,9 @@ pub(crate) struct FrameSocket {
     is_network: bool,
     #[cfg(feature = "tls")]
     session: RefCell<Option<Session>>,
+    /// The session was handed over: a frame would be in clear.
+    #[cfg(feature = "tls")]
+    is_over: Cell<bool>,
     _underway: Underway,
 }
 
@@ -172,6 +175,8 @@ impl FrameSocket {
             is_network,
             #[cfg(feature = "tls")]
             session: RefCell::new(None),
+            #[cfg(feature = "tls")]
+            is_over: Cell::new(false),
             _underway,
         })
     }
@@ -188,6 +193,14 @@ impl FrameSocket {
     /// The socket for an interface. No frame is sent or received any more.
     pub(crate) fn hand_over(&self) -> std::io::Result<OwnedFd> {
         self.socket.get().as_fd().try_clone_to_owned()
+    }
+
+    /// The socket for a lane inside TLS, and the session so far; `None` if there is none. No frame is sent or received any more.
+    #[cfg(feature = "tls")]
+    pub(crate) fn hand_over_secured(&self) -> Option<std::io::Result<(OwnedFd, Session)>> {
+        let session = self.session.take()?;
+        self.is_over.set(true);
+        Some(self.hand_over().map(|socket| (socket, session)))
     }
 
     /// Calls a listener.
@@ -289,6 +302,8 @@ impl FrameSocket {
         if let Some(session) = &mut *self.session.borrow_mut() {
             return session.read(socket, buffer);
         }
+        #[cfg(feature = "tls")]
+        self.check()?;
         socket.read(buffer)
     }
 
@@ -297,7 +312,15 @@ impl FrameSocket {
         if let Some(session) = &mut *self.session.borrow_mut() {
             return session.write(socket, bytes);
         }
+        #[cfg(feature = "tls")]
+        self.check()?;
         socket.write(bytes)
+    }
+
+    /// Refuses frames over a socket whose session was handed over.
+    #[cfg(feature = "tls")]
+    fn check(&self) -> std::io::Result<()> {
+        if self.is_over.get() { Err(std::io::ErrorKind::NotConnected.into()) } else { Ok(()) }
     }
 
     /// Sends what is encrypted and has not left.

@@ -48,6 +48,7 @@ impl Net {
         let output = std::future::poll_fn(|context| {
             let mut is_busy = net.turn();
             if let Poll::Ready(output) = future.as_mut().poll(context) {
+                net.send_wrapped();
                 return Poll::Ready(output);
             }
             is_busy |= net.turn();

@@ -1,5 +1,7 @@
 //! Certificates for tests: an authority, and what it has issued.
 
+#![allow(dead_code, reason = "each test program uses a part")]
+
 use std::sync::Arc;
 
 use rcgen::{BasicConstraints, Certificate, CertificateParams, DnType, IsCa, Issuer, KeyPair, date_time_ymd};

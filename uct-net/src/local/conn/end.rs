@@ -99,13 +99,21 @@ impl Conn {
         if self.state.borrow().fin.is_deaf {
             return;
         }
-        self.fail(Error::new(Stage::Connected, &*self.peer, failure.error, failure.to_string()));
+        let error = || Error::new(Stage::Connected, &*self.peer, failure.error, failure.to_string());
+        self.fail(self.broken_lane.get().cloned().unwrap_or_else(error));
+    }
+
+    /// The transport is about to notice that its lane has failed, and not why.
+    #[cfg(feature = "tls")]
+    pub(crate) fn note_broken_lane(&self, reason: Error) {
+        let _ = self.broken_lane.set(reason);
     }
 
     pub(super) fn fail_by_status(&self, status: Status) -> Error {
         let failure = self.lane.get().and_then(|lane| lane.ep.failure());
         let reason = failure.map_or_else(|| status.to_string(), ToString::to_string);
-        let error = Error::new(Stage::Connected, &*self.peer, status, reason);
+        let error = || Error::new(Stage::Connected, &*self.peer, status, reason);
+        let error = self.broken_lane.get().cloned().unwrap_or_else(error);
         self.fail(error.clone());
         error
     }

@@ -25,6 +25,7 @@ use self::wakers::wake;
 use super::agenda::Agenda;
 use super::lane::Lane;
 use super::message::KeptCount;
+use crate::error::Error;
 use crate::options::NetOptions;
 use crate::proto::envelope::Token;
 use crate::proto::window::SendWindow;
@@ -43,6 +44,8 @@ pub(crate) struct Conn {
     is_awaited: Cell<bool>,
     /// Its spans, from the end of the handshake to the first failure.
     spans: RefCell<Option<Spans>>,
+    /// Why the lane fails, if that is known before the transport notices.
+    broken_lane: OnceCell<Error>,
     state: RefCell<State>,
 }
 
@@ -68,6 +71,7 @@ impl Conn {
             waits_for_room: Cell::new(false),
             is_awaited: Cell::new(false),
             spans: RefCell::new(None),
+            broken_lane: OnceCell::new(),
             state: RefCell::new(State::new(options.window)),
         })
     }

@@ -1,0 +1,68 @@
+//! Lanes inside TLS that end give their descriptors back. The only test of its program, because it counts those of the process.
+#![cfg(feature = "tls")]
+
+#[path = "support/certificates.rs"]
+mod certificates;
+mod support;
+
+use std::time::Duration;
+
+use certificates::Authority;
+use support::{LIMIT, pair_of, with};
+use uct_net::{NetOptions, Tls};
+
+const HERE: &str = "127.0.0.1";
+
+#[test]
+fn many_connections_share_a_thread_and_leave_no_descriptor() {
+    let descriptors = || std::fs::read_dir("/proc/self/fd").expect("a directory").count();
+    let before = descriptors();
+    let authority = Authority::new("ours");
+    let tls = Tls::confidential().server(authority.issue(HERE).server()).client(authority.client(None));
+    let options = NetOptions { tls: Some(tls), ..support::patient() };
+    pair_of(
+        &with(&[("tls", "tcp"), ("net_devices", "lo")]),
+        options,
+        async |_net, mut listener| {
+            for _ in 0..3 {
+                let mut connections = Vec::new();
+                for _ in 0..20 {
+                    connections.push(listener.accept().await?.accept().await?);
+                }
+                for connection in &connections {
+                    let message = connection.recv().within(LIMIT).await?;
+                    connection.send(&message).await?;
+                }
+                for connection in connections {
+                    connection.closed().await;
+                }
+            }
+            Ok(())
+        },
+        async |net, address| {
+            for _ in 0..3 {
+                let mut connections = Vec::new();
+                for _ in 0..20 {
+                    connections.push(net.connect(&address).within(LIMIT).await?);
+                }
+                for (at, connection) in connections.iter().enumerate() {
+                    connection.send(&[at as u8; 1000]).await?;
+                }
+                for (at, connection) in connections.iter().enumerate() {
+                    assert_eq!(&*connection.recv().within(LIMIT).await?, &[at as u8; 1000]);
+                }
+                for connection in connections {
+                    connection.close().within(LIMIT).await?;
+                }
+            }
+            // Both sides have said all: the sockets go.
+            let begun = std::time::Instant::now();
+            while descriptors() > before + 60 {
+                net.sleep(Duration::from_millis(10)).await;
+                assert!(begun.elapsed() < LIMIT, "{} descriptors, {before} before", descriptors());
+            }
+            Ok(())
+        },
+    );
+    assert!(descriptors() <= before + 8, "{} descriptors, {before} before", descriptors());
+}
