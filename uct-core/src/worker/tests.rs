@@ -274,6 +274,26 @@ fn an_interface_that_a_handler_drops_is_closed_behind_it() {
 }
 
 #[test]
+fn progress_inside_of_a_handler_closes_nothing() {
+    let worker = worker();
+    let (iface, ep) = open(&worker);
+    let dropped = Rc::new(Cell::new(0));
+    let mark = Mark(Rc::clone(&dropped));
+    let other = worker.open("self", "memory").expect("another interface");
+    other.set_am_handler(ID, move |_| _ = &mark);
+    let (held, inner, seen) = (Cell::new(Some(other)), worker.clone(), Rc::clone(&dropped));
+    iface.set_am_handler(ID, move |_| {
+        drop(held.take());
+        inner.progress();
+        assert_eq!(seen.get(), 0, "it was closed while a transport was on the stack");
+    });
+    ep.am_short(ID, 0, &[]).expect("a message");
+    worker.progress();
+    assert_eq!(dropped.get(), 1);
+    iface.clear_am_handlers();
+}
+
+#[test]
 fn a_panic_of_a_handler_comes_out_of_the_next_progress_and_the_worker_goes_on() {
     let worker = worker();
     let (iface, ep) = open(&worker);
