@@ -21,6 +21,8 @@ pub enum Flavour {
     ShortIov,
     /// Packed by a callback.
     Bcopy,
+    /// Gathered parts, as many as a vector may have and more.
+    BcopyIov,
     /// From registered memory.
     Zcopy,
 }
@@ -36,13 +38,14 @@ pub enum Header {
 
 impl Flavour {
     /// All of them.
-    pub const ALL: [Flavour; 4] = [Flavour::Short, Flavour::ShortIov, Flavour::Bcopy, Flavour::Zcopy];
+    pub const ALL: [Flavour; 5] =
+        [Flavour::Short, Flavour::ShortIov, Flavour::Bcopy, Flavour::BcopyIov, Flavour::Zcopy];
 
     /// The capability that it needs.
     pub fn capability(self) -> Capabilities {
         match self {
             Flavour::Short | Flavour::ShortIov => Capabilities::AM_SHORT,
-            Flavour::Bcopy => Capabilities::AM_BCOPY,
+            Flavour::Bcopy | Flavour::BcopyIov => Capabilities::AM_BCOPY,
             Flavour::Zcopy => Capabilities::AM_ZCOPY,
         }
     }
@@ -58,7 +61,7 @@ impl Flavour {
         let am = &attributes.am;
         match self {
             Flavour::Short | Flavour::ShortIov => (HEADER, am.max_short.saturating_add(HEADER)),
-            Flavour::Bcopy => (0, am.max_bcopy),
+            Flavour::Bcopy | Flavour::BcopyIov => (0, am.max_bcopy),
             Flavour::Zcopy => (am.min_zcopy, am.max_zcopy),
         }
     }
@@ -98,6 +101,15 @@ impl Flavour {
                     bytes.len()
                 })?;
                 assert_eq!(packed, bytes.len(), "am_bcopy answers another length than was packed");
+                Ok(Posted::Done)
+            }
+            Flavour::BcopyIov => {
+                // Few parts, or up to a hundred; one of them is empty.
+                let count = if bytes.len().is_multiple_of(3) { 100 } else { 3 };
+                let mut parts: Vec<&[u8]> = bytes.chunks(bytes.len().div_ceil(count).max(1)).collect();
+                parts.insert(parts.len() / 2, &[]);
+                let packed = ep.am_bcopy_iov(id, SendFlags::empty(), &parts)?;
+                assert_eq!(packed, bytes.len(), "am_bcopy_iov returns another length");
                 Ok(Posted::Done)
             }
             Flavour::Zcopy => {

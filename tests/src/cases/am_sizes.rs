@@ -51,6 +51,10 @@ fn bcopy(setup: &Setup) {
     every_size(setup, Flavour::Bcopy);
 }
 
+fn bcopy_iov(setup: &Setup) {
+    every_size(setup, Flavour::BcopyIov);
+}
+
 fn zcopy(setup: &Setup) {
     every_size(setup, Flavour::Zcopy);
 }
@@ -201,6 +205,11 @@ pub(super) const CASES: &[Case] = &[
         short_iov,
     ),
     case("am_bcopy of every size arrives whole and in order", Needs::all(Capabilities::AM_BCOPY), bcopy),
+    case(
+        "am_bcopy_iov of every size arrives whole and in order",
+        Needs::all(Capabilities::AM_BCOPY),
+        bcopy_iov,
+    ),
     case("am_zcopy of every size arrives whole and in order", Needs::all(Capabilities::AM_ZCOPY), zcopy),
     case("messages of mixed flavours and sizes arrive in order", ANY, mixed_flavours),
     case(

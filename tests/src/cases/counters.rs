@@ -36,7 +36,7 @@ fn counters(setup: &Setup) {
             pair.retry("a send", send).expect("a send");
             let count = match flavour {
                 Flavour::Short | Flavour::ShortIov => &mut expected.am_short,
-                Flavour::Bcopy => &mut expected.am_bcopy,
+                Flavour::Bcopy | Flavour::BcopyIov => &mut expected.am_bcopy,
                 Flavour::Zcopy => &mut expected.am_zcopy,
             };
             add(count, size);

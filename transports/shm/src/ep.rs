@@ -81,21 +81,21 @@ impl ShmEp {
         Some(if sent == Sent::Quiet { Ok(()) } else { channel.attended() })
     }
 
-    /// Sends packed data.
+    /// Sends a message of a length that the caller has checked.
     #[inline]
-    fn send_packed(&self, channel: &Channel, id: u8, scratch: &[u8], length: usize) -> Result<usize> {
-        // SAFETY: so many bytes were packed into the buffer, and there is room for them.
-        let copy = |target| unsafe { copy_small(scratch.as_ptr(), target, length) };
+    fn send_copy(
+        &self,
+        channel: &Channel,
+        id: u8,
+        length: usize,
+        fill: impl FnOnce(*mut u8) + Copy,
+    ) -> Result {
         if length <= INLINE_BYTES
-            && let Some(sent) = self.send_short(channel, id, length, copy)
+            && let Some(sent) = self.send_short(channel, id, length, fill)
         {
-            return sent.map(|()| length);
+            return sent;
         }
-        // Not ahead of this, since a short message cannot be longer than the buffer.
-        if length > scratch.len() {
-            return Err(Error::INVALID_PARAM);
-        }
-        channel.send(id, length, copy).map(|()| length).map_err(|on| self.blocked(on))
+        channel.send(id, length, fill).map_err(|on| self.blocked(on))
     }
 
     /// Checks whether there is room for a message of any length, before it is packed.
@@ -215,7 +215,12 @@ impl Endpoint for ShmEp {
         self.iface.with_scratch(|scratch| {
             // SAFETY: the buffer has the size of the largest message.
             let length = unsafe { pack.write(scratch.as_mut_ptr(), usize::MAX) }?;
-            self.send_packed(channel, id, scratch, length)
+            if length > scratch.len() {
+                return Err(Error::INVALID_PARAM);
+            }
+            // SAFETY: so many bytes were packed into the buffer, and there is room for them.
+            let copy = |target| unsafe { copy_small(scratch.as_ptr(), target, length) };
+            self.send_copy(channel, id, length, copy).map(|()| length)
         })
     }
 
@@ -231,8 +236,8 @@ impl Endpoint for ShmEp {
         if length > self.iface.limits.bulk || header.len() > MAX_HEADER {
             return Err(Error::INVALID_PARAM);
         }
-        self.send(id, length, |target| {
-            // SAFETY: `send` gives room for header and vector.
+        self.send_copy(&self.enter()?.channel, id, length, |target| {
+            // SAFETY: there is room for header and vector.
             unsafe { copy_small(header.as_ptr(), target, header.len()) };
             // SAFETY: as above.
             let target = unsafe { target.add(header.len()) };

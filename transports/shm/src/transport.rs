@@ -100,7 +100,7 @@ impl Iface for ShmIface {
             overhead: attr::model(overhead),
             latency: attr::model(80e-9),
             bandwidth_dedicated: attr::model(bandwidth),
-            flags: UCT_IFACE_ATTR_ANY_THREAD | UCT_IFACE_ATTR_PACK_NONE,
+            flags: UCT_IFACE_ATTR_ANY_THREAD | UCT_IFACE_ATTR_PACK_NONE | UCT_IFACE_ATTR_AM_GATHERS,
             ..attr::blank()
         }
     }

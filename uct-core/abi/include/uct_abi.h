@@ -229,6 +229,11 @@ extern "C" {
 // application's packing fails.
 #define UCT_IFACE_ATTR_PACK_NONE (UINT64_C(1) << 2)
 
+// Flag of an interface's attributes: `am_zcopy` copies header and vector before it returns. It accepts a vector with null memory handles and a
+// null completion, of up to `max_bcopy` bytes, and returns `UCT_OK` or an error. The host then sends slices of the application with it, which takes one
+// copy where packing takes two, because no pack callback may write to memory that a peer can read.
+#define UCT_IFACE_ATTR_AM_GATHERS (UINT64_C(1) << 3)
+
 // Side of an adopted socket: this side has called, and begins the handshake.
 #define UCT_SIDE_CALLED 0
 
@@ -375,7 +380,7 @@ extern "C" {
 #define UCT_ABI_MAJOR 1
 
 // Grows with every slot, flag or field that is added.
-#define UCT_ABI_MINOR 3
+#define UCT_ABI_MINOR 4
 
 // Bytes of a pending request that belong to the transport while it is queued.
 #define UCT_PENDING_PRIVATE 40

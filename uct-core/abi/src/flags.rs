@@ -79,6 +79,11 @@ pub const UCT_IFACE_ATTR_ADOPTS: u64 = 1 << 1;
 /// application's packing fails.
 pub const UCT_IFACE_ATTR_PACK_NONE: u64 = 1 << 2;
 
+/// Flag of an interface's attributes: `am_zcopy` copies header and vector before it returns. It accepts a vector with null memory handles and a
+/// null completion, of up to `max_bcopy` bytes, and returns `UCT_OK` or an error. The host then sends slices of the application with it, which takes one
+/// copy where packing takes two, because no pack callback may write to memory that a peer can read.
+pub const UCT_IFACE_ATTR_AM_GATHERS: u64 = 1 << 3;
+
 /// Side of an adopted socket: this side has called, and begins the handshake.
 pub const UCT_SIDE_CALLED: u32 = 0;
 /// Side of an adopted socket: this side has accepted it.

@@ -1,9 +1,10 @@
 //! Sending active messages.
 
 use std::mem::MaybeUninit;
+use std::ptr::NonNull;
 
 use ucs::{Error, Result, Status};
-use uct_abi::{UCT_ERR_INVALID_PARAM, UCT_ERR_NO_RESOURCE, UctIov};
+use uct_abi::{UCT_ERR_INVALID_PARAM, UCT_ERR_NO_RESOURCE, UCT_IFACE_ATTR_AM_GATHERS, UctIov};
 
 use super::packing::{self, Packing};
 use super::{Ep, EpInner, SendFlags};
@@ -57,6 +58,12 @@ impl EpInner {
         self.counted_length(answer, &self.counters.am_bcopy)
     }
 
+    /// Whether the transport itself copies so many parts into a message.
+    fn gathers(&self, parts: usize) -> bool {
+        let attributes = self.iface.attributes();
+        attributes.flags & UCT_IFACE_ATTR_AM_GATHERS != 0 && parts <= attributes.am.max_iov.min(MAX_IOV)
+    }
+
     /// The entries of a vector, in an array of the stack.
     #[inline]
     pub(super) fn with_iov<T>(
@@ -82,6 +89,22 @@ impl EpInner {
     pub(super) fn same_domain(&self, md: &crate::md::MemoryDomain) -> Result {
         if std::sync::Arc::ptr_eq(&md.inner, &self.md.inner) { Ok(()) } else { Err(self.other_domain(md)) }
     }
+}
+
+/// A vector of the first [`MAX_IOV`] parts, which are in memory that need not be registered.
+#[inline]
+fn entries(parts: &[&[u8]]) -> [MaybeUninit<UctIov>; MAX_IOV] {
+    let mut entries = NO_ENTRIES;
+    for (entry, part) in entries.iter_mut().zip(parts) {
+        entry.write(UctIov {
+            buffer: part.as_ptr().cast_mut().cast(),
+            length: part.len(),
+            memh: std::ptr::null_mut(),
+            stride: 0,
+            count: 1,
+        });
+    }
+    entries
 }
 
 pub(super) fn held(slices: &[MemorySlice]) -> impl Iterator<Item = Held> {
@@ -112,16 +135,7 @@ impl Ep {
             return Err(ep.too_many(parts.len()));
         }
         let slot = slot!(ep.am_short_iov);
-        let mut entries = NO_ENTRIES;
-        for (entry, part) in entries.iter_mut().zip(parts) {
-            entry.write(UctIov {
-                buffer: part.as_ptr().cast_mut().cast(),
-                length: part.len(),
-                memh: std::ptr::null_mut(),
-                stride: 0,
-                count: 1,
-            });
-        }
+        let entries = entries(parts);
         // SAFETY: the endpoint is alive; as many entries as there are parts were written, and the parts are valid for the
         // call and only read.
         let status = unsafe { slot(ep.raw.get(), id.get(), entries.as_ptr().cast(), parts.len()) };
@@ -157,7 +171,7 @@ impl Ep {
     }
 
     /// Sends the gathered parts through the transport's buffer, all of them together at most [`crate::OpLimits::max_bcopy`] bytes. Returns
-    /// their length.
+    /// their length. Over shared memory it makes one copy, and [`Ep::am_bcopy`] two: no closure gets a buffer that the peer can read.
     ///
     /// # Errors
     /// As [`Ep::am_bcopy`]; [`Error::INVALID_PARAM`] beyond the limit, and nothing is sent.
@@ -166,6 +180,9 @@ impl Ep {
         if total > self.inner.am_buffer.capacity() {
             self.inner.log_invalid(&self.inner.counters.am_bcopy, total);
             return Err(Error::INVALID_PARAM);
+        }
+        if self.inner.gathers(parts.len()) {
+            return self.am_gather(id, flags, parts, total);
         }
         self.am_bcopy(id, flags, |buffer| {
             let mut rest = buffer;
@@ -176,6 +193,21 @@ impl Ep {
             }
             total
         })
+    }
+
+    /// Sends the parts, which the transport copies itself.
+    fn am_gather(&self, id: AmId, flags: SendFlags, parts: &[&[u8]], total: usize) -> Result<usize> {
+        let ep = &*self.inner;
+        let slot = slot!(ep.am_zcopy);
+        let entries = entries(parts);
+        let (none, vector) = (NonNull::<u8>::dangling().as_ptr(), entries.as_ptr());
+        let (flags, completion) = (flags.bits(), std::ptr::null_mut());
+        // SAFETY: the endpoint is alive; as many entries as there are parts were written, and the parts are valid for the call. An interface
+        // that gathers uses neither them nor the completion after it.
+        let status = unsafe {
+            slot(ep.raw.get(), id.get(), none.cast(), 0, vector.cast(), parts.len(), flags, completion)
+        };
+        ep.counted(status, &ep.counters.am_bcopy, total).map(|()| total)
     }
 
     /// Sends `header`, copied, and the memory, in place: it is the transport's until the completion.

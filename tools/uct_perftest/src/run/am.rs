@@ -107,12 +107,7 @@ impl Side {
 
 #[inline(always)]
 fn bcopy(ep: &Ep, number: u64, payload: &[u8]) -> UctResult<usize> {
-    ep.am_bcopy(DATA, SendFlags::empty(), |buffer| {
-        let (header, rest) = buffer.split_at_mut(HEADER);
-        header.copy_from_slice(&number.to_ne_bytes());
-        rest[..payload.len()].copy_from_slice(payload);
-        HEADER + payload.len()
-    })
+    ep.am_bcopy_iov(DATA, SendFlags::empty(), &[&number.to_ne_bytes(), payload])
 }
 
 #[cfg(test)]
