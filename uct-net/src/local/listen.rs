@@ -21,7 +21,7 @@ use super::trace;
 use crate::error::{Error, Result, Stage};
 
 /// Callers that wait in the system's queue.
-const BACKLOG: i32 = 1024;
+const BACKLOG: i32 = 4096;
 /// How long a listener waits when the system refuses to take a caller, for instance for want of descriptors. The caller stays in the queue.
 const REFUSED: Duration = Duration::from_millis(100);
 

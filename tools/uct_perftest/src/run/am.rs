@@ -7,7 +7,7 @@ use super::connect::{CONFIRMATION, CONTROL, DATA, send_header};
 use super::record::Recorder;
 use super::side::{Role, Side};
 use crate::kind::Layout;
-use crate::plan::{Case, HEADER};
+use crate::plan::Case;
 
 impl Side {
     pub(super) fn am(&self, case: &Case, count: u64, recorder: &mut Recorder<'_>) -> Result<(), Failure> {
