@@ -1,7 +1,8 @@
 //! Connection managers: connections by socket address, with private data each way.
 //!
-//! A connection manager belongs to the thread of the worker it was opened on, with its listeners and endpoints. A request is the
-//! exception: any thread may accept or reject it, also after its listener was destroyed or its connection manager closed.
+//! A connection manager, with its listeners and endpoints, is used by one thread at a time: that of the worker it was opened on, or any
+//! other one. A request may meanwhile be accepted or rejected by another thread, also after its listener was destroyed or its connection
+//! manager closed.
 //!
 //! | client | event | server |
 //! |---|---|---|
