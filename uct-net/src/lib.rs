@@ -80,8 +80,8 @@ pub use options::{NetOptions, Wait};
 #[cfg(feature = "tls")]
 pub use rustls;
 pub use threads::{
-    Accept, Close, Connect, Connecting, Connection, Incoming, Listener, Memory, MemorySlice, Message, Net,
-    Operation, Recv, RemoteMemory, Send, Stream, Streams, Within,
+    Accept, Close, Connect, Connecting, Connection, Incoming, Listen, Listener, Memory, MemorySlice, Message,
+    Net, Operation, Recv, RemoteMemory, Send, Stream, Streams, Within,
 };
 #[cfg(feature = "tls")]
 pub use tls::{Tls, TlsPeer};

@@ -42,7 +42,8 @@ pub struct TlsPeer {
 impl Tls {
     /// Nothing leaves this machine in clear: the handshake is encrypted; connections use transports within the machine
     /// (shared memory and `self`), and where none leads to the peer, `tcp` inside TLS, over the socket and with the session of the handshake. Both
-    /// sides need this setting for that. The system, root and processes that may debug this one can read shared memory.
+    /// sides need this setting for that. With [`crate::Connect::by`] or [`crate::Listen::by`] it is an error, because RDMA is in clear. The
+    /// system, root and processes that may debug this one can read shared memory.
     ///
     /// Interfaces of `tcp` are open for it. What the application itself sends over them ([`crate::local::Net::ifaces`]) is in clear.
     pub fn confidential() -> Tls {

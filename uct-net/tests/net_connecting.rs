@@ -276,3 +276,44 @@ fn a_shared_key_admits_peers_that_know_it_and_reveals_nothing_to_others() {
     let error = uct_net::local::Net::new(&context, options).expect_err("too short");
     assert!(error.to_string().contains("at least 16 bytes"), "{error}");
 }
+
+#[test]
+fn a_connection_manager_that_is_not_there_is_an_error_that_names_those_that_are() {
+    let context = support::context();
+    let net = Net::new(&context, support::patient()).expect("a net");
+    let threads = uct_net::Net::new(&context, support::patient()).expect("a net");
+    for name in ["rdmacm", "rdmcm"] {
+        let connects = [
+            net.block_on(net.connect("127.0.0.1:1").by(name)).expect_err("not there"),
+            threads.block_on(threads.connect("127.0.0.1:1").by(name)).expect_err("not there"),
+        ];
+        let listens = [
+            net.block_on(net.listen("127.0.0.1:0").by(name)).expect_err("not there"),
+            threads.block_on(threads.listen("127.0.0.1:0").by(name)).expect_err("not there"),
+        ];
+        for (stage, error) in connects
+            .map(|error| (Stage::Dial, error))
+            .into_iter()
+            .chain(listens.map(|error| (Stage::Listen, error)))
+        {
+            assert_eq!(error.stage, stage);
+            assert!(error.peer.starts_with("127.0.0.1:"), "{error}");
+            // Where there is one: it has no device, no library, or no device on loopback.
+            if context.connection_managers().contains(&name) {
+                assert!([Status::NO_DEVICE, Status::UNSUPPORTED].contains(&error.status), "{error}");
+                continue;
+            }
+            assert_eq!(error.status, Status::INVALID_PARAM);
+            let known = context.connection_managers().join(", ");
+            assert!(known.contains("tcp"));
+            let expected = format!("no connection manager {name:?}; there is {known}");
+            assert!(error.reason.contains(&expected), "{error}");
+            assert!(error.hint.expect("a remedy").contains("rdmacm is a plugin"));
+        }
+    }
+    let error = net.block_on(net.connect("127.0.0.1:1").by("tcp")).expect_err("needless");
+    assert_eq!((error.stage, error.status), (Stage::Dial, Status::UNSUPPORTED));
+    assert!(error.to_string().contains("leave it out"), "{error}");
+    let error = net.block_on(net.listen("127.0.0.1:0").by("tcp")).expect_err("needless");
+    assert_eq!((error.stage, error.status), (Stage::Listen, Status::UNSUPPORTED));
+}

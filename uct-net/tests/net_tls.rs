@@ -284,6 +284,41 @@ fn settings_that_do_not_fit_are_errors_before_anything_is_sent() {
     assert!(!format!("{:?}", client).is_empty());
 }
 
+#[test]
+fn confidential_refuses_connection_managers_on_both_sides_before_anything_is_sent() {
+    let (server, client) = trusting(Tls::confidential);
+    // Whoever is called would see it.
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    listener.set_nonblocking(true).expect("set");
+    let address = listener.local_addr().expect("an address").to_string();
+    let threads = |options: &NetOptions| uct_net::Net::new(&context(), options.clone()).expect("a net");
+    let (connects, listens) = (net(client.clone()), net(server.clone()));
+    let (connects_threads, listens_threads) = (threads(&client), threads(&server));
+    let errors = [
+        (Stage::Dial, connects.block_on(connects.connect(&address).by("rdmacm")).expect_err("in clear")),
+        (
+            Stage::Dial,
+            connects_threads.block_on(connects_threads.connect(&address).by("rdmacm")).expect_err("in clear"),
+        ),
+        (Stage::Listen, listens.block_on(listens.listen("127.0.0.1:0").by("rdmacm")).expect_err("in clear")),
+        (
+            Stage::Listen,
+            listens_threads
+                .block_on(listens_threads.listen("127.0.0.1:0").by("rdmacm"))
+                .expect_err("in clear"),
+        ),
+    ];
+    for (stage, error) in errors {
+        assert_eq!((error.stage, error.status), (stage, Status::UNSUPPORTED), "{error}");
+        expect(
+            &error,
+            &["by(\"rdmacm\") cannot be confidential: Tls::confidential permits no", "leave by out"],
+        );
+    }
+    let called = listener.accept().expect_err("nobody has called");
+    assert_eq!(called.kind(), std::io::ErrorKind::WouldBlock);
+}
+
 /// What a host on the path sees of a connection over a transport: the private data, the magic of the protocol, and the message.
 fn seen(tls: fn() -> Tls, transport: &'static str) -> [bool; 3] {
     let (server, client) = trusting(tls);

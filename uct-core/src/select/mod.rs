@@ -36,6 +36,7 @@ pub use verdict::{Stage, Verdict};
 use verdict::rejected;
 
 /// All interfaces that a worker may use, open, and the reasons for which others are not.
+#[derive(Clone)]
 pub struct Selector {
     context: Context,
     ifaces: Vec<Iface>,

@@ -14,6 +14,7 @@ use tracing::{Instrument, debug_span};
 use ucs::Error as Status;
 use uct_core::select::Request;
 
+use super::cm;
 use super::connection::Connection;
 use super::handshake;
 use super::net::{Net, NetHandle};
@@ -26,6 +27,7 @@ use crate::error::{Error, Result, Stage};
 pub struct Connect {
     net: NetHandle,
     address: String,
+    by: Option<String>,
     limit: Duration,
     requests: Vec<Request>,
     require: Vec<String>,
@@ -45,6 +47,7 @@ impl Net {
         Connect {
             net: self.inner.clone(),
             address: address.to_string(),
+            by: None,
             limit: self.inner.options.connect_timeout,
             requests: Vec::new(),
             require: Vec::new(),
@@ -59,6 +62,14 @@ impl Connect {
     /// Time limit of the whole attempt, after which the error is `TIMED_OUT`. Default: [`crate::NetOptions::connect_timeout`].
     pub fn within(mut self, limit: Duration) -> Connect {
         self.limit = limit;
+        self
+    }
+
+    /// Connects by a connection manager, `rdmacm`, to a listener that has [`super::Listen::by`]. The address is an IP address or a name of a
+    /// network device with an RDMA device. The first lane is `rc_verbs` on the device that leads there; it is kept if it is the one that
+    /// is chosen. Without such a device, or the connection manager, it is an error, as with `Tls::confidential`, which encrypts no RDMA.
+    pub fn by(mut self, manager: impl Into<String>) -> Connect {
+        self.by = Some(manager.into());
         self
     }
 
@@ -93,7 +104,7 @@ impl Connect {
     async fn run(self, stage: Rc<Cell<Stage>>) -> Result<Connection> {
         #[cfg(feature = "tls")]
         let session = super::secure::session(&self.net, &self.address, self.server_name.as_deref())?;
-        let Connect { net, address, mut requests, require, private, .. } = self;
+        let Connect { net, address, by, mut requests, require, private, .. } = self;
         if requests.is_empty() {
             requests.push(net.options.request);
         }
@@ -101,7 +112,12 @@ impl Connect {
         stage.set(Stage::Dial);
         let mut last = None;
         for place in places {
-            let dialled = FrameSocket::dial(&net.reactor, &place);
+            let dialled = async {
+                match &by {
+                    Some(manager) => cm::dial(&net, manager, &place).await,
+                    None => FrameSocket::dial(&net.reactor, &place).await,
+                }
+            };
             match dialled.instrument(debug_span!("dial", %place)).await {
                 Ok(socket) => {
                     stage.set(Stage::Handshake);

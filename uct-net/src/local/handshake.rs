@@ -1,4 +1,5 @@
-//! The two sides of a handshake, over the socket; see [`crate::proto::handshake`] for the order of frames.
+//! The two sides of a handshake, over a socket or what a connection manager has connected; see [`crate::proto::handshake`] for the
+//! order of frames.
 
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
@@ -19,6 +20,7 @@ use super::net::NetHandle;
 #[cfg(feature = "tls")]
 use super::session::Session;
 use super::socket::FrameSocket;
+use super::way::HandedOver;
 #[cfg(feature = "tls")]
 use crate::TlsPeer;
 use crate::error::{Error, Result, Stage};
@@ -86,6 +88,16 @@ pub(crate) async fn call(
         require.is_empty() || require.iter().any(|name| names.contains(&name))
     };
     let mut left: Vec<Iface> = net.selector.ifaces().iter().filter(named).cloned().collect();
+    // The address that was called decides the device, of the transport that the connection manager has connected.
+    let over = socket.ends().map(|(iface, _)| iface).filter(|iface| named(iface));
+    let beside = |other: &Iface| {
+        let (over, other) = (over?.resource(), other.resource());
+        let is_beside = other.transport == over.transport && other.device != over.device;
+        is_beside.then(|| format!("the connection manager's connection leads over {}", over.device))
+    };
+    left.retain(|iface| beside(iface).is_none());
+    let only = over.map(|_| net.selector.clone().without(beside));
+    let selector = only.as_ref().unwrap_or(&net.selector);
     let request = cheapest(&Selector::of(&net.worker, left.clone()), requests, &server.addresses);
     let mut tried: Vec<(String, String)> = Vec::new();
     loop {
@@ -93,7 +105,7 @@ pub(crate) async fn call(
         let end = tried.is_empty().then_some(&server.end);
         // Once something was tried, the reasons of the rest are the first explanation's.
         let chosen = if require.is_empty() && tried.is_empty() {
-            net.selector.choose(request, Some(&server.addresses))
+            selector.choose(request, Some(&server.addresses))
         } else {
             Selector::of(&net.worker, left.clone()).choose(request, Some(&server.addresses))
         };
@@ -124,7 +136,7 @@ pub(crate) async fn call(
                     };
                     let explanation = Explanation {
                         chosen: lane_name(net, &iface),
-                        ours: net.selector.explain(request, Some(&server.addresses)),
+                        ours: selector.explain(request, Some(&server.addresses)),
                         theirs: server.explanation,
                         tried,
                     };
@@ -139,7 +151,8 @@ pub(crate) async fn call(
         let address = choice.peer.expect("a choice for a peer has the peer's address");
         let name = choice.iface.resource().to_string();
         let opened = if is_for_socket(net, socket, &choice.iface) {
-            open_over(net, socket, &choice.iface, &address, end).await
+            let theirs = socket.ends().map_or(&address, |(_, theirs)| theirs);
+            open_over(net, socket, &choice.iface, theirs, end).await
         } else {
             open_lane(net, socket, &choice.iface, &address, end).await
         };
@@ -205,7 +218,7 @@ impl Own<'_> {
         let address =
             announced::address(net, iface).map_err(|error| next("this side has no address", &error))?;
         let conn = net.add(socket.peer())?;
-        let guard = Forget { net, token: Some(conn.token()) };
+        let guard = Forget::new(net, &conn);
         Ok(Own { address, conn, guard })
     }
 }
@@ -282,9 +295,10 @@ fn own_end(net: &NetHandle, conn: &Conn, endpoint: Vec<u8>) -> End {
     End { token: conn.token(), window: net.options.window, endpoint }
 }
 
-/// Whether lanes of an interface use the socket of the handshake.
+/// Whether lanes of an interface use the socket of the handshake, or the endpoint in its place.
 fn is_for_socket(net: &NetHandle, socket: &FrameSocket, iface: &Iface) -> bool {
-    net.options.wraps(iface) || (socket.is_network() && iface.adopts())
+    // What must be inside TLS is never opened in another way, even if it then cannot be opened at all.
+    net.options.wraps(iface) || socket.suits(iface)
 }
 
 /// What a lane of an interface is called in explanations.
@@ -296,14 +310,15 @@ fn lane_name(net: &NetHandle, iface: &Iface) -> String {
 /// An interface of each side, of one transport, that can use the socket of the handshake.
 fn over_this_socket<'a>(
     net: &NetHandle,
-    socket: &FrameSocket,
+    socket: &'a FrameSocket,
     own: &[Iface],
     peer: &'a PeerAddresses,
 ) -> Option<(Iface, &'a IfaceAddress)> {
     own.iter().filter(|iface| is_for_socket(net, socket, iface)).find_map(|iface| {
         let transport = &iface.resource().transport;
-        let theirs = peer.ifaces.iter().find(|theirs| &theirs.address.transport == transport)?;
-        Some((iface.clone(), &theirs.address))
+        let first = || peer.ifaces.iter().find(|theirs| &theirs.address.transport == transport);
+        let theirs = socket.ends().map(|(_, theirs)| theirs).or_else(|| Some(&first()?.address))?;
+        Some((iface.clone(), theirs))
     })
 }
 
@@ -346,12 +361,21 @@ fn take_socket(
     peer: &End,
 ) -> Result<(), Error> {
     let failed = |status, reason: String| Error::new(Stage::Open, socket.peer(), status, reason);
-    let own = if net.options.wraps(iface) { wrap(net, socket, conn) } else { socket.hand_over() };
-    let own =
-        own.map_err(|error| failed(Status::from(error), "the socket cannot be handed over".to_owned()))?;
     let refused = |refused: uct_core::Refused| failed(refused.status, refused.to_string());
-    let half = HalfLane::over(iface, theirs, (own, side), on_failure(conn)).map_err(refused)?;
-    let lane = half.connect(iface, theirs, &peer.endpoint, peer.token).map_err(refused)?;
+    let handed = if net.options.wraps(iface) {
+        wrap(net, socket, conn).map(HandedOver::Socket)
+    } else {
+        socket.hand_over(conn, peer.token)
+    };
+    let handed =
+        handed.map_err(|error| failed(Status::from(error), "the socket cannot be handed over".to_owned()))?;
+    let lane = match handed {
+        HandedOver::Lane(lane) => lane,
+        HandedOver::Socket(own) => {
+            let half = HalfLane::over(iface, theirs, (own, side), on_failure(conn)).map_err(refused)?;
+            half.connect(iface, theirs, &peer.endpoint, peer.token).map_err(refused)?
+        }
+    };
     conn.open(lane, peer.window);
     Ok(())
 }
@@ -453,7 +477,7 @@ pub(crate) async fn take(
     }
     // The first lane's connection, if its endpoints need no more of each other.
     let conn = net.add(socket.peer())?;
-    let mut first = Some((Rc::clone(&conn), Forget { net, token: Some(conn.token()) }));
+    let mut first = Some((Rc::clone(&conn), Forget::new(net, &conn)));
     let (addresses_of_this_side, end) = (announced::own(net), own_end(net, &conn, Vec::new()));
     let welcome = Frame::Welcome { private, addresses: addresses_of_this_side, explanation, end };
     send(net, socket, &welcome).await?;
@@ -474,7 +498,7 @@ pub(crate) async fn take(
                     continue;
                 };
                 let conn = net.add(socket.peer())?;
-                let guard = Forget { net, token: Some(conn.token()) };
+                let guard = Forget::new(net, &conn);
                 send(net, socket, &Frame::Ready { end: own_end(net, &conn, Vec::new()) }).await?;
                 accept_over(net, socket, (&conn, guard), &iface, (&own, &end)).await?;
                 let explanation = chosen_by_peer(net, &iface, verdicts, tried);
@@ -599,7 +623,7 @@ fn open_chosen<'a>(
         Some(first) => first,
         None => {
             let conn = net.add(socket.peer()).map_err(|error| error.reason)?;
-            let guard = Forget { net, token: Some(conn.token()) };
+            let guard = Forget::new(net, &conn);
             (conn, guard)
         }
     };
@@ -724,13 +748,17 @@ fn nothing_left(
 }
 
 /// Removes a connection whose handshake failed.
-struct Forget<'a> {
+pub(super) struct Forget<'a> {
     net: &'a NetHandle,
     token: Option<Token>,
 }
 
-impl Forget<'_> {
-    fn keep(mut self) {
+impl<'a> Forget<'a> {
+    pub(super) fn new(net: &'a NetHandle, conn: &Conn) -> Forget<'a> {
+        Forget { net, token: Some(conn.token()) }
+    }
+
+    pub(super) fn keep(mut self) {
         self.token = None;
     }
 }

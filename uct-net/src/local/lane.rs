@@ -4,6 +4,7 @@ use std::ops::RangeInclusive;
 use std::os::fd::OwnedFd;
 
 use ucs::memory::copy;
+use uct_core::cm::{CmEp, CmToken};
 use uct_core::{
     AmId, Capabilities, Ep, Error as Status, Iface, IfaceAddress, MemoryDomain, Refused, SendFlags,
     SocketSide,
@@ -18,9 +19,12 @@ pub const AM_ID: AmId = AmId::new(31).unwrap();
 const SHORT: usize = 112;
 
 /// An endpoint to a peer's connection.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct Lane {
     pub(crate) ep: Ep,
+    /// The connection manager's connection, if one has made it.
+    #[expect(dead_code, reason = "its end is the peer's end as well")]
+    made_by: Option<CmEp>,
     peer: Token,
     short: usize,
     fragment: usize,
@@ -29,7 +33,7 @@ pub(crate) struct Lane {
 }
 
 /// Reading memory of the peer in place.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub(crate) struct InPlace {
     pub(crate) domain: MemoryDomain,
     /// How many bytes one operation reads.
@@ -50,9 +54,23 @@ impl HalfLane {
         peer: &IfaceAddress,
         failed: impl FnOnce(uct_core::EpFailure) + 'static,
     ) -> Result<HalfLane, Refused> {
-        let is_connected = iface.capabilities().contains(Capabilities::CONNECT_TO_IFACE);
-        let ep = if is_connected { iface.connect_with(peer, failed)? } else { iface.create_ep(failed)? };
-        Ok(HalfLane { ep, is_connected })
+        if iface.capabilities().contains(Capabilities::CONNECT_TO_IFACE) {
+            return Ok(HalfLane { ep: iface.connect_with(peer, failed)?, is_connected: true });
+        }
+        HalfLane::apart(iface, failed)
+    }
+
+    /// An endpoint that is not connected yet, of an interface whose endpoints connect to each other.
+    pub(crate) fn apart(
+        iface: &Iface,
+        failed: impl FnOnce(uct_core::EpFailure) + 'static,
+    ) -> Result<HalfLane, Refused> {
+        Ok(HalfLane { ep: iface.create_ep(failed)?, is_connected: false })
+    }
+
+    /// What a connection manager needs of it.
+    pub(crate) fn cm_token(&self) -> Result<CmToken, Status> {
+        self.ep.cm_token()
     }
 
     /// An endpoint over a socket whose other end is the peer's.
@@ -91,6 +109,7 @@ impl HalfLane {
         });
         Ok(Lane {
             ep: self.ep,
+            made_by: None,
             peer: token,
             short: SHORT.min(limits.max_short.saturating_sub(ENVELOPE)),
             fragment: limits.max_bcopy.saturating_sub(TOKEN + ENVELOPE),
@@ -100,6 +119,16 @@ impl HalfLane {
 }
 
 impl Lane {
+    /// The same endpoint, to another connection of the peer's.
+    pub(crate) fn to(&self, peer: Token) -> Lane {
+        Lane { peer, ..self.clone() }
+    }
+
+    /// With the connection of the connection manager that has made it, which lasts as long as the lane.
+    pub(crate) fn made_by(self, cm: CmEp) -> Lane {
+        Lane { made_by: Some(cm), ..self }
+    }
+
     /// Longest payload of one message of the transport, in bytes.
     pub(crate) fn fragment(&self) -> usize {
         self.fragment

@@ -9,6 +9,7 @@ use std::time::Duration;
 use tracing::{Instrument, Span, debug_span};
 use uct_core::select::PeerAddresses;
 
+use super::cm::CmListener;
 use super::connect::resolve;
 use super::connection::Connection;
 use super::handshake;
@@ -16,12 +17,14 @@ use super::net::{Net, NetHandle};
 use super::reactor::Sleep;
 #[cfg(feature = "tls")]
 use super::secure;
-use super::socket::{FrameSocket, ListeningSocket, Place};
+use super::socket::{FrameSocket, ListeningSocket};
 use super::trace;
 use crate::error::{Error, Result, Stage};
 
 /// Callers that wait in the system's queue.
 const BACKLOG: i32 = 4096;
+/// Attempts to find a port number that is free both for TCP and for the connection manager, if the system chooses it.
+const PORTS: u32 = 16;
 /// How long a listener waits when the system refuses to take a caller, for instance for want of descriptors. The caller stays in the queue.
 const REFUSED: Duration = Duration::from_millis(100);
 
@@ -29,6 +32,7 @@ const REFUSED: Duration = Duration::from_millis(100);
 pub struct Listener {
     net: NetHandle,
     socket: ListeningSocket,
+    by: Option<CmListener>,
     /// Callers whose hello has not arrived yet.
     half_open: Vec<Pin<Box<dyn Future<Output = Result<Incoming>>>>>,
     ready: VecDeque<Incoming>,
@@ -46,22 +50,67 @@ pub struct Incoming {
     tls_peer: Option<crate::TlsPeer>,
 }
 
+/// A listener to be, made by `.await`. Its methods set what it needs.
+#[must_use = "nothing listens until it is awaited"]
+pub struct Listen {
+    net: NetHandle,
+    address: String,
+    by: Option<String>,
+}
+
 impl Net {
     /// Listens at `[::]:7000`, `0.0.0.0:7000`, `name:7000` or `unix:/path`. With port 0 the system chooses one, see [`Listener::address`].
     ///
-    /// # Errors
-    /// No such address, address in use, or not permitted; the error names which, and a remedy.
-    pub async fn listen(&self, address: impl fmt::Display) -> Result<Listener> {
-        let address = address.to_string();
+    /// The future returns an error if there is no such address, if it is in use, or not permitted; the error names which, and a remedy.
+    pub fn listen(&self, address: impl fmt::Display) -> Listen {
+        Listen { net: self.inner.clone(), address: address.to_string(), by: None }
+    }
+}
+
+impl Listen {
+    /// Also listens by a connection manager, on the same port number: `rdmacm`, for callers with [`super::Connect::by`]. The address is then
+    /// that of a network device with an RDMA device, or of all devices. Without such a device, or the connection manager, it is an error, as
+    /// with `Tls::confidential`, which encrypts no RDMA.
+    pub fn by(mut self, manager: impl Into<String>) -> Listen {
+        self.by = Some(manager.into());
+        self
+    }
+
+    async fn run(self) -> Result<Listener> {
+        let Listen { net, address, by } = self;
         #[cfg(feature = "tls")]
-        secure::check_listener(&self.inner, &address)?;
+        secure::check_listener(&net, &address)?;
         let place = resolve(&address).await?.into_iter().next();
         let place = place.ok_or_else(|| {
             Error::new(Stage::Resolve, &*address, ucs::Error::INVALID_ADDR, "it has no address")
         })?;
-        let socket = ListeningSocket::bind(&self.inner.reactor, &place, BACKLOG)?;
-        let net = self.inner.clone();
-        Ok(Listener { net, socket, half_open: Vec::new(), ready: VecDeque::new(), pause: None })
+        let mut left = if place.port() == Some(0) { PORTS } else { 1 };
+        let (socket, by) = loop {
+            let socket = ListeningSocket::bind(&net.reactor, &place, BACKLOG)?;
+            let by = by.as_deref().map(|name| CmListener::new(&net, name, socket.place())).transpose();
+            left -= 1;
+            match by {
+                // The port number is in use by a listener of the connection manager.
+                Err(error) if error.status == ucs::Error::BUSY && left > 0 => {}
+                by => break (socket, by?),
+            }
+        };
+        Ok(Listener { net, socket, by, half_open: Vec::new(), ready: VecDeque::new(), pause: None })
+    }
+}
+
+impl IntoFuture for Listen {
+    type Output = Result<Listener>;
+    type IntoFuture = Pin<Box<dyn Future<Output = Result<Listener>>>>;
+
+    fn into_future(self) -> Self::IntoFuture {
+        Box::pin(self.run())
+    }
+}
+
+impl fmt::Debug for Listen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Listen").field("address", &self.address).finish_non_exhaustive()
     }
 }
 
@@ -73,10 +122,7 @@ impl Listener {
 
     /// The port; `None` for a Unix socket.
     pub fn port(&self) -> Option<u16> {
-        match self.socket.place() {
-            Place::Ip(address) => Some(address.port()),
-            Place::Unix(_) => None,
-        }
+        self.socket.place().port()
     }
 
     /// The next caller. Waits without a limit. Callers that do not complete the first step of the handshake in time, or violate the protocol, are
@@ -95,7 +141,23 @@ impl Listener {
             self.pause = None;
         }
         let mut is_asked = self.pause.is_some();
-        while !is_asked && self.half_open.len() + self.ready.len() < self.net.options.max_half_open {
+        let mut is_by_asked = self.by.is_none();
+        let mut is_by_next = false;
+        while !(is_asked && is_by_asked)
+            && self.half_open.len() + self.ready.len() < self.net.options.max_half_open
+        {
+            // In turns, so that many callers of one kind do not delay the others.
+            is_by_next = !is_by_asked && (is_asked || !is_by_next);
+            if is_by_next && let Some(by) = &self.by {
+                match by.next(context).map(|request| by.accept(&self.net, request)) {
+                    Some(Ok(socket)) => {
+                        self.half_open.push(Box::pin(begin_handshake(self.net.clone(), socket)))
+                    }
+                    Some(Err(error)) => tracing::debug!("a caller was dropped: {error}"),
+                    None => is_by_asked = true,
+                }
+                continue;
+            }
             match self.socket.poll_accept(&self.net.reactor, context) {
                 Poll::Ready(Ok(socket)) => {
                     self.half_open.push(Box::pin(begin_handshake(self.net.clone(), socket)))
@@ -124,7 +186,7 @@ impl Listener {
         if let Some(incoming) = self.ready.pop_front() {
             return Poll::Ready(Ok(incoming));
         }
-        if !is_asked && self.half_open.len() < self.net.options.max_half_open {
+        if !(is_asked && is_by_asked) && self.half_open.len() < self.net.options.max_half_open {
             // There is room again, and nobody waits for the socket.
             context.waker().wake_by_ref();
         }
@@ -134,19 +196,13 @@ impl Listener {
 
 async fn begin_handshake(net: NetHandle, socket: FrameSocket) -> Result<Incoming> {
     let span = trace::accepting(socket.peer());
-    let begun = receive_hello(net, socket, span.clone()).instrument(span.clone()).await;
-    begun.inspect_err(|error| trace::note_end(&span, error))
-}
-
-async fn receive_hello(net: NetHandle, socket: FrameSocket, span: Span) -> Result<Incoming> {
-    #[cfg(feature = "tls")]
-    let tls_peer = secure::accept(&net, &socket).await?;
-    let client = match handshake::read_hello(&net, &socket).instrument(debug_span!("hello")).await {
-        Ok(client) => client,
+    let begun = receive_hello(&net, &socket).instrument(span.clone()).await;
+    let (client, _tls_peer) = match begun {
+        Ok(begun) => begun,
         Err(error) => {
-            // The caller uses another version, or TLS: send the reason before the connection ends.
-            if error.status == ucs::Error::UNSUPPORTED {
-                handshake::refuse(&net, &socket, &error.reason).await?;
+            trace::note_end(&span, &error);
+            if socket.ends().is_some() {
+                // Its endpoint is kept until it has closed the connection. It counts as half open for that time.
                 handshake::part(&net, &socket).await;
             }
             return Err(error);
@@ -158,8 +214,31 @@ async fn receive_hello(net: NetHandle, socket: FrameSocket, span: Span) -> Resul
         client,
         span,
         #[cfg(feature = "tls")]
-        tls_peer,
+        tls_peer: _tls_peer,
     })
+}
+
+/// Private data and addresses of a caller, and its identity by TLS.
+type Hello = ((Vec<u8>, PeerAddresses), TlsPeer);
+#[cfg(feature = "tls")]
+type TlsPeer = Option<crate::TlsPeer>;
+#[cfg(not(feature = "tls"))]
+type TlsPeer = ();
+
+async fn receive_hello(net: &NetHandle, socket: &FrameSocket) -> Result<Hello> {
+    #[cfg(feature = "tls")]
+    let tls_peer = secure::accept(net, socket).await?;
+    #[cfg(not(feature = "tls"))]
+    let tls_peer = ();
+    let hello = handshake::read_hello(net, socket).instrument(debug_span!("hello")).await;
+    if let Err(error) = &hello
+        && error.status == ucs::Error::UNSUPPORTED
+    {
+        // The caller uses another version, or TLS: send the reason before the connection ends.
+        handshake::refuse(net, socket, &error.reason).await?;
+        handshake::part(net, socket).await;
+    }
+    Ok((hello?, tls_peer))
 }
 
 impl Incoming {

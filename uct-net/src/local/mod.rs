@@ -2,6 +2,9 @@
 
 mod agenda;
 mod announced;
+mod bytes;
+mod channel;
+mod cm;
 pub(crate) mod conn;
 pub(crate) mod connect;
 pub(crate) mod connection;
@@ -22,13 +25,14 @@ mod socket;
 #[cfg(feature = "tokio")]
 mod tokio;
 mod trace;
+mod way;
 #[cfg(feature = "tls")]
 mod wrapped;
 
 pub use connect::Connect;
 pub use connection::{Close, Connection, Explanation, Recv, Send, Stream, Within};
 pub use lane::AM_ID;
-pub use listen::{Incoming, Listener};
+pub use listen::{Incoming, Listen, Listener};
 pub use message::Message;
 pub use net::Net;
 pub use remote::RemoteMemory;

@@ -13,8 +13,9 @@ use std::time::{Duration, Instant};
 
 use slab::Slab;
 use ucs::Error as Status;
+use uct_core::cm::Cm;
 use uct_core::select::Selector;
-use uct_core::{AmMessage, Context, Iface, IfaceOptions, Worker, WorkerHandle};
+use uct_core::{AmMessage, Context, Iface, IfaceOptions, OpenError, Worker, WorkerHandle};
 
 use super::agenda::Agenda;
 use super::conn::{Conn, Large};
@@ -92,6 +93,8 @@ pub(crate) struct NetInner {
     pub(crate) pumps: Pumps,
     /// Messages that were for no connection.
     strays: Cell<u64>,
+    /// The connection managers that were asked for.
+    managers: RefCell<Vec<Cm>>,
 }
 
 /// A connection whose last handle is gone, until the peer has all that was sent.
@@ -167,6 +170,7 @@ impl Net {
                 #[cfg(feature = "tls")]
                 pumps: Pumps::default(),
                 strays: Cell::new(0),
+                managers: RefCell::default(),
             }
         });
         Ok(Net { inner: NetHandle(inner) })
@@ -207,9 +211,9 @@ impl Net {
     ///
     /// # Panics
     /// The system refuses to wait for descriptors.
-    pub fn block_on<F: Future>(&self, future: F) -> F::Output {
+    pub fn block_on<F: IntoFuture>(&self, future: F) -> F::Output {
         let net = &*self.inner;
-        let mut future = pin!(future);
+        let mut future = pin!(future.into_future());
         let waker = Waker::from(Arc::clone(&net.wake));
         let mut context = TaskContext::from_waker(&waker);
         net.wake.is_woken.store(true, Ordering::Relaxed);
@@ -353,7 +357,8 @@ impl NetInner {
         }
     }
 
-    fn let_linger(&self, conn: Rc<Conn>, is_given_up: bool) {
+    /// As [`NetInner::linger`]; one that is given up is forgotten after [`LINGER`] whatever happens.
+    pub(crate) fn let_linger(&self, conn: Rc<Conn>, is_given_up: bool) {
         let limit = Instant::now() + LINGER;
         self.lingering.borrow_mut().push(Lingering { conn, limit, is_given_up });
         self.reactor.rouse();
@@ -386,6 +391,17 @@ impl NetInner {
         }
     }
 
+    /// A connection manager, which is opened the first time that it is asked for.
+    pub(super) fn manager(&self, name: &str) -> std::result::Result<Cm, OpenError> {
+        let mut managers = self.managers.borrow_mut();
+        if let Some(cm) = managers.iter().find(|cm| cm.component() == name) {
+            return Ok(cm.clone());
+        }
+        let cm = self.worker.open_cm(name)?;
+        managers.push(cm.clone());
+        Ok(cm)
+    }
+
     /// Whether no connection lingers, and all has left.
     #[cfg(feature = "tokio")]
     pub(crate) fn is_quiet(&self) -> bool {
@@ -408,6 +424,11 @@ impl NetInner {
 
     /// Adds a connection, and gives it the token that its peer sends with each message.
     pub(crate) fn add(&self, peer: &str) -> Result<Rc<Conn>> {
+        self.add_with((self.options.window, self.options.max_message), peer)
+    }
+
+    /// As [`NetInner::add`], with a window and a longest message.
+    pub(super) fn add_with(&self, limits: (u32, usize), peer: &str) -> Result<Rc<Conn>> {
         let refused = |reason: String| Error::new(Stage::Open, "this process", Status::EXCEEDS_LIMIT, reason);
         let secret = ucs::sys::random::secret().map_err(|error| refused(error.to_string()))?;
         let mut connections = self.connections.borrow_mut();
@@ -418,7 +439,7 @@ impl NetInner {
         let token = Token::new(place.key(), secret);
         let agenda = Rc::clone(&self.agenda);
         let (kept, large) = (self.kept.clone(), self.large.clone());
-        let conn = Conn::new(&self.options, agenda, kept, large, token, peer.to_owned());
+        let conn = Conn::new(limits, agenda, kept, large, token, peer.to_owned());
         place.insert(Rc::clone(&conn));
         Ok(conn)
     }
@@ -458,6 +479,7 @@ impl Drop for NetInner {
     fn drop(&mut self) {
         // Connections hold endpoints, which hold interfaces.
         self.connections.get_mut().clear();
+        self.managers.get_mut().clear();
         for iface in self.selector.ifaces() {
             iface.clear_am_handler(AM_ID);
         }

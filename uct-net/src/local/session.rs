@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use rustls::pki_types::ServerName;
 use rustls::{AlertDescription, CertificateError, ClientConfig, ServerConfig};
-use socket2::Socket;
 
+use super::bytes::Bytes;
 use crate::tls::TlsPeer;
 
 /// Bytes ahead of a record: its type, the version, its length.
@@ -44,12 +44,12 @@ struct Records {
 
 struct Reader<'a> {
     records: &'a mut Records,
-    socket: &'a Socket,
+    socket: &'a mut dyn Bytes,
 }
 
 impl Read for Reader<'_> {
     fn read(&mut self, buffer: &mut [u8]) -> Result<usize> {
-        let (records, mut socket) = (&mut *self.records, self.socket);
+        let (records, socket) = (&mut *self.records, &mut *self.socket);
         if records.have == HEADER {
             let wanted = records.left.min(buffer.len());
             let count = socket.read(&mut buffer[..wanted])?;
@@ -99,7 +99,7 @@ impl Session {
     }
 
     /// Takes in what the socket has of one record.
-    pub(crate) fn advance(&mut self, socket: &Socket) -> Result<()> {
+    pub(crate) fn advance(&mut self, socket: &mut dyn Bytes) -> Result<()> {
         if self.tls.read_tls(&mut Reader { records: &mut self.records, socket })? == 0 {
             return Err(ErrorKind::UnexpectedEof.into());
         }
@@ -112,7 +112,7 @@ impl Session {
     }
 
     /// Some of what the peer has encrypted.
-    pub(crate) fn read(&mut self, socket: &Socket, buffer: &mut [u8]) -> Result<usize> {
+    pub(crate) fn read(&mut self, socket: &mut dyn Bytes, buffer: &mut [u8]) -> Result<usize> {
         loop {
             match self.tls.reader().read(buffer) {
                 Err(error) if error.kind() == ErrorKind::WouldBlock => self.advance(socket)?,
@@ -122,13 +122,13 @@ impl Session {
     }
 
     /// Encrypts some of the bytes, once what was encrypted before has left.
-    pub(crate) fn write(&mut self, socket: &Socket, bytes: &[u8]) -> Result<usize> {
+    pub(crate) fn write(&mut self, socket: &mut dyn Bytes, bytes: &[u8]) -> Result<usize> {
         self.flush(socket)?;
         self.tls.writer().write(bytes)
     }
 
     /// Sends what is encrypted.
-    pub(crate) fn flush(&mut self, mut socket: &Socket) -> Result<()> {
+    pub(crate) fn flush(&mut self, mut socket: &mut dyn Bytes) -> Result<()> {
         while self.tls.wants_write() {
             self.tls.write_tls(&mut socket)?;
         }

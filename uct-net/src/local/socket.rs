@@ -1,22 +1,29 @@
-//! The handshake's socket: frames over TCP or a Unix socket, without blocking.
+//! The handshake's socket: frames over TCP or a Unix socket, or over what a connection manager has connected, without blocking.
 
 #[cfg(feature = "tls")]
 use std::cell::{Cell, RefCell};
-use std::io::{Read, Write};
 use std::net::SocketAddr;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+#[cfg(feature = "tls")]
+use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::rc::Rc;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use socket2::{Domain, SockAddr, Socket, Type};
+use uct_core::{Iface, IfaceAddress};
 
+use super::bytes::{Bytes, Raw, watch};
+use super::channel::Channel;
+use super::conn::Conn;
 use super::reactor::{Reactor, Underway, Watched};
 #[cfg(feature = "tls")]
 use super::session::{self, Session};
+use super::way::{HandedOver, Way};
 #[cfg(feature = "tls")]
 use crate::TlsPeer;
 use crate::error::{Error, Result, Stage};
+use crate::proto::envelope::Token;
 use crate::proto::frame::{HEADER, VERSION, check_magic, is_tls, parse_header};
 use crate::proto::handshake::Frame;
 
@@ -45,6 +52,14 @@ impl std::fmt::Display for Place {
 }
 
 impl Place {
+    /// `None` for a path.
+    pub(crate) fn port(&self) -> Option<u16> {
+        match self {
+            Place::Ip(address) => Some(address.port()),
+            Place::Unix(_) => None,
+        }
+    }
+
     /// A socket for it that does not block.
     fn socket(&self) -> std::io::Result<(Socket, SockAddr)> {
         let (domain, address) = match self {
@@ -63,22 +78,11 @@ impl Place {
     }
 }
 
-/// A socket of the standard library's, of whatever family.
-#[derive(Debug)]
-pub(crate) struct Raw(pub(crate) Socket);
-
-impl AsFd for Raw {
-    fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
-    }
-}
-
-/// A socket that frames go over.
+/// What frames go over.
 pub(crate) struct FrameSocket {
-    socket: Watched<Raw>,
+    way: Way,
     /// For errors.
     peer: String,
-    is_network: bool,
     #[cfg(feature = "tls")]
     session: RefCell<Option<Session>>,
     /// The session was handed over: a frame would be in clear.
@@ -135,8 +139,8 @@ impl ListeningSocket {
     pub(crate) fn poll_accept(
         &self,
         reactor: &Rc<Reactor>,
-        context: &mut std::task::Context<'_>,
-    ) -> std::task::Poll<Result<FrameSocket>> {
+        context: &mut Context<'_>,
+    ) -> Poll<Result<FrameSocket>> {
         self.socket.poll_read(context, |raw| raw.0.accept()).map(|accepted| {
             let failed = |reason: String| {
                 Error::new(Stage::Listen, self.place.to_string(), ucs::Error::IO_ERROR, reason)
@@ -166,41 +170,54 @@ impl FrameSocket {
         socket: Socket,
         peer: String,
     ) -> Result<FrameSocket, ucs::sys::SystemError> {
-        // A Unix socket has nothing to delay.
-        let is_network = socket.set_tcp_nodelay(true).is_ok();
-        let _underway = reactor.begin_handshake();
-        Ok(FrameSocket {
-            socket: reactor.watch(Raw(socket))?,
+        let (socket, is_network) = watch(reactor, socket)?;
+        Ok(FrameSocket::over(reactor, Way::Socket(socket, is_network), peer))
+    }
+
+    /// Over what a connection manager has connected.
+    pub(crate) fn of_channel(reactor: &Rc<Reactor>, channel: Channel, peer: String) -> FrameSocket {
+        FrameSocket::over(reactor, Way::Channel(channel), peer)
+    }
+
+    fn over(reactor: &Rc<Reactor>, way: Way, peer: String) -> FrameSocket {
+        FrameSocket {
+            way,
             peer,
-            is_network,
             #[cfg(feature = "tls")]
             session: RefCell::new(None),
             #[cfg(feature = "tls")]
             is_over: Cell::new(false),
-            _underway,
-        })
+            _underway: reactor.begin_handshake(),
+        }
     }
 
     pub(crate) fn peer(&self) -> &str {
         &self.peer
     }
 
-    /// Whether an interface whose connections are sockets may take it over.
-    pub(crate) fn is_network(&self) -> bool {
-        self.is_network
+    /// See [`Way::ends`].
+    pub(crate) fn ends(&self) -> Option<(&Iface, &IfaceAddress)> {
+        self.way.ends()
     }
 
-    /// The socket for an interface. No frame is sent or received any more.
-    pub(crate) fn hand_over(&self) -> std::io::Result<OwnedFd> {
-        self.socket.get().as_fd().try_clone_to_owned()
+    /// See [`Way::suits`].
+    pub(crate) fn suits(&self, iface: &Iface) -> bool {
+        self.way.suits(iface)
     }
 
-    /// The socket for a lane inside TLS, and the session so far; `None` if there is none. No frame is sent or received any more.
+    /// See [`Way::hand_over`]. No frame is sent or received any more.
+    pub(crate) fn hand_over(&self, conn: &Rc<Conn>, peer: Token) -> std::io::Result<HandedOver> {
+        self.way.hand_over(conn, peer)
+    }
+
+    /// The socket for a lane inside TLS, and the session so far; `None` if there is no socket or no session. No frame is sent or received
+    /// any more.
     #[cfg(feature = "tls")]
     pub(crate) fn hand_over_secured(&self) -> Option<std::io::Result<(OwnedFd, Session)>> {
+        let socket = self.way.socket()?;
         let session = self.session.take()?;
         self.is_over.set(true);
-        Some(self.hand_over().map(|socket| (socket, session)))
+        Some(socket.try_clone_to_owned().map(|socket| (socket, session)))
     }
 
     /// Calls a listener.
@@ -218,10 +235,11 @@ impl FrameSocket {
                 Err(error) => return Err(failed(error)),
             }
         }
-        let socket = FrameSocket::new(reactor, socket, place.to_string())
-            .map_err(|error| failed(std::io::Error::other(error.to_string())))?;
+        let _underway = reactor.begin_handshake();
+        let (socket, is_network) =
+            watch(reactor, socket).map_err(|error| failed(std::io::Error::other(error.to_string())))?;
         let connected = std::future::poll_fn(|context| {
-            socket.socket.poll_write(context, |raw| match raw.0.take_error()? {
+            socket.poll_write(context, |raw| match raw.0.take_error()? {
                 Some(error) => Err(error),
                 None => match raw.0.peer_addr() {
                     Ok(_) => Ok(()),
@@ -233,7 +251,7 @@ impl FrameSocket {
             })
         });
         connected.await.map_err(failed)?;
-        Ok(socket)
+        Ok(FrameSocket::over(reactor, Way::Socket(socket, is_network), place.to_string()))
     }
 
     /// Sends a frame.
@@ -242,11 +260,11 @@ impl FrameSocket {
             frame.to_bytes().map_err(|error| self.failed(ucs::Error::INVALID_PARAM, error.to_string()))?;
         let mut sent = 0;
         std::future::poll_fn(|context| {
-            self.socket.poll_write(context, |raw| {
+            self.way.poll_write(context, |way| {
                 while sent < bytes.len() {
-                    sent += self.write_some(&raw.0, &bytes[sent..])?;
+                    sent += self.write_some(way, &bytes[sent..])?;
                 }
-                self.flush(&raw.0)
+                self.flush(way)
             })
         })
         .await
@@ -283,9 +301,9 @@ impl FrameSocket {
     async fn read(&self, buffer: &mut [u8]) -> Result {
         let mut filled = 0;
         let outcome = std::future::poll_fn(|context| {
-            self.socket.poll_read(context, |raw| {
+            self.way.poll_read(context, |way| {
                 while filled < buffer.len() {
-                    match self.read_some(&raw.0, &mut buffer[filled..])? {
+                    match self.read_some(way, &mut buffer[filled..])? {
                         0 => return Err(std::io::ErrorKind::UnexpectedEof.into()),
                         count => filled += count,
                     }
@@ -297,24 +315,24 @@ impl FrameSocket {
         outcome.map_err(|error| self.lost(&error))
     }
 
-    fn read_some(&self, mut socket: &Socket, buffer: &mut [u8]) -> std::io::Result<usize> {
+    fn read_some(&self, way: &mut dyn Bytes, buffer: &mut [u8]) -> std::io::Result<usize> {
         #[cfg(feature = "tls")]
         if let Some(session) = &mut *self.session.borrow_mut() {
-            return session.read(socket, buffer);
+            return session.read(way, buffer);
         }
         #[cfg(feature = "tls")]
         self.check()?;
-        socket.read(buffer)
+        way.read(buffer)
     }
 
-    fn write_some(&self, mut socket: &Socket, bytes: &[u8]) -> std::io::Result<usize> {
+    fn write_some(&self, way: &mut dyn Bytes, bytes: &[u8]) -> std::io::Result<usize> {
         #[cfg(feature = "tls")]
         if let Some(session) = &mut *self.session.borrow_mut() {
-            return session.write(socket, bytes);
+            return session.write(way, bytes);
         }
         #[cfg(feature = "tls")]
         self.check()?;
-        socket.write(bytes)
+        way.write(bytes)
     }
 
     /// Refuses frames over a socket whose session was handed over.
@@ -323,15 +341,13 @@ impl FrameSocket {
         if self.is_over.get() { Err(std::io::ErrorKind::NotConnected.into()) } else { Ok(()) }
     }
 
-    /// Sends what is encrypted and has not left.
-    #[cfg(feature = "tls")]
-    fn flush(&self, socket: &Socket) -> std::io::Result<()> {
-        self.session.borrow_mut().as_mut().map_or(Ok(()), |session| session.flush(socket))
-    }
-
-    #[cfg(not(feature = "tls"))]
-    fn flush(&self, _socket: &Socket) -> std::io::Result<()> {
-        Ok(())
+    /// Sends what is encrypted or written and has not left.
+    fn flush(&self, way: &mut dyn Bytes) -> std::io::Result<()> {
+        #[cfg(feature = "tls")]
+        if let Some(session) = &mut *self.session.borrow_mut() {
+            session.flush(way)?;
+        }
+        way.flush()
     }
 
     /// Sends and receives inside TLS from now on, once both sides have proved what they have to.
@@ -341,11 +357,11 @@ impl FrameSocket {
         let outcome = std::future::poll_fn(|context| {
             let mut session = session.borrow_mut();
             loop {
-                std::task::ready!(self.socket.poll_write(context, |raw| session.flush(&raw.0)))?;
+                std::task::ready!(self.way.poll_write(context, |way| session.flush(way)))?;
                 if !session.is_handshaking() {
-                    return std::task::Poll::Ready(Ok(session.peer()));
+                    return Poll::Ready(Ok(session.peer()));
                 }
-                std::task::ready!(self.socket.poll_read(context, |raw| session.advance(&raw.0)))?;
+                std::task::ready!(self.way.poll_read(context, |way| session.advance(way)))?;
             }
         });
         let peer = outcome.await.map_err(|error: std::io::Error| self.lost(&error))?;
@@ -355,16 +371,16 @@ impl FrameSocket {
 
     /// Says no more, and waits until the peer has hung up: a socket that is closed with unread bytes may lose what was sent last.
     pub(crate) async fn part(&self) {
-        let _ = self.socket.get().0.shutdown(std::net::Shutdown::Write);
+        self.way.shut_down();
         let (mut chunk, mut left) = ([0; 4096], MOST_DISCARDED);
-        let mut discard = |raw: &Raw| loop {
-            match (&raw.0).read(&mut chunk)? {
+        let mut discard = |way: &mut dyn Bytes| loop {
+            match way.read(&mut chunk)? {
                 count @ 1.. if count < left => left -= count,
                 _ => return Ok(()),
             }
         };
         // However it ends, it is over.
-        let _ = std::future::poll_fn(|context| self.socket.poll_read(context, &mut discard)).await;
+        let _ = std::future::poll_fn(|context| self.way.poll_read(context, &mut discard)).await;
     }
 
     /// What an error of the socket means.
@@ -375,6 +391,10 @@ impl FrameSocket {
                 if session::is_foreign(error) { ucs::Error::UNSUPPORTED } else { ucs::Error::REJECTED };
             let failure = self.failed(status, reason);
             return if hint.is_empty() { failure } else { failure.hint(hint) };
+        }
+        // One of a connection manager's connection.
+        if let Some(failure) = error.get_ref().and_then(|cause| cause.downcast_ref::<Error>()) {
+            return self.failed(failure.status, failure.reason.clone());
         }
         let reason = match error.kind() {
             std::io::ErrorKind::UnexpectedEof => "the peer hung up".to_owned(),

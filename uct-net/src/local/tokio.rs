@@ -39,10 +39,10 @@ impl Net {
     ///
     /// # Errors
     /// The runtime cannot watch a descriptor: it has no I/O driver.
-    pub async fn run_until<F: Future>(&self, future: F) -> io::Result<F::Output> {
+    pub async fn run_until<F: IntoFuture>(&self, future: F) -> io::Result<F::Output> {
         let net = self.inner.clone();
         let watched = Readable::new(net.reactor.as_fd())?;
-        let mut future = pin!(future);
+        let mut future = pin!(future.into_future());
         let mut idle = Idle::new(net.wait.get());
         let mut timer = pin!(tokio::time::sleep_until(Instant::now().into()));
         let output = std::future::poll_fn(|context| {

@@ -15,10 +15,10 @@ use std::time::Duration;
 use socket2::{Domain, Socket, TcpKeepalive, Type};
 use ucs::Error as Status;
 
+use super::bytes::Raw;
 use super::conn::Conn;
 use super::reactor::{Reactor, Sleep, Watched};
 use super::session::{Session, words};
-use super::socket::Raw;
 use crate::error::{Error, Stage};
 
 /// Bytes that are taken from a socket at once, and so those that wait in each direction while the other side takes none.

@@ -35,6 +35,12 @@ pub(crate) fn check_magic(magic: [u8; 4]) -> Result<(), BadFrame> {
     bad(format!("the peer begins with \"{found}\", expected \"{expected}\": it uses another protocol"))
 }
 
+/// A peer's text for a person: control characters are shown as such.
+pub(crate) fn plain(text: &[u8]) -> String {
+    let shown = |letter: char| if letter.is_control() && letter != '\n' { '\u{fffd}' } else { letter };
+    String::from_utf8_lossy(text).chars().map(shown).collect()
+}
+
 /// Whether bytes are the beginning of TLS: a record of its handshake.
 pub(crate) fn is_tls(magic: [u8; 4]) -> bool {
     matches!(magic, [22, 3, ..])
@@ -121,12 +127,7 @@ impl<'a> Reader<'a> {
 
     /// Text for a person: control characters are shown as such, so that a peer cannot forge lines of a log.
     pub(crate) fn text(&mut self) -> Result<String, BadFrame> {
-        let text = String::from_utf8_lossy(self.field()?);
-        let shown = text.chars().flat_map(|letter| {
-            let is_plain = !letter.is_control() || letter == '\n';
-            is_plain.then_some(letter).into_iter().chain((!is_plain).then_some('\u{fffd}'))
-        });
-        Ok(shown.collect())
+        Ok(plain(self.field()?))
     }
 
     /// Nothing may be left over.

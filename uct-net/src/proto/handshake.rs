@@ -37,6 +37,9 @@
 //!              ←  its answer over the lane
 //! ```
 //!
+//! Over the first endpoint of a connection manager's connection ([`super::card`]) all of it is the same: Takeover and Over make that
+//! endpoint the lane.
+//!
 //! Where a shared key is required, three frames precede these, and no address is sent before them:
 //!
 //! ```text

@@ -2,6 +2,7 @@
 //! reassembly. Everything here takes bytes from outside and is tested with bytes that no honest peer sends.
 
 pub(crate) mod assembly;
+pub(crate) mod card;
 pub(crate) mod envelope;
 pub(crate) mod frame;
 pub(crate) mod handshake;

@@ -16,6 +16,7 @@ use super::operation::Operation;
 pub struct Connect {
     engine: Arc<Engine>,
     address: String,
+    by: Option<String>,
     limit: Option<Duration>,
     requests: Vec<Request>,
     require: Vec<String>,
@@ -33,6 +34,7 @@ impl Connect {
         Connect {
             engine,
             address,
+            by: None,
             limit: None,
             requests: Vec::new(),
             require: Vec::new(),
@@ -45,6 +47,12 @@ impl Connect {
     /// Time limit of the whole attempt, after which the error is `TIMED_OUT`. Default: [`crate::NetOptions::connect_timeout`].
     pub fn within(mut self, limit: Duration) -> Connect {
         self.limit = Some(limit);
+        self
+    }
+
+    /// Connects by a connection manager, as [`crate::local::Connect::by`].
+    pub fn by(mut self, manager: impl Into<String>) -> Connect {
+        self.by = Some(manager.into());
         self
     }
 
@@ -82,10 +90,11 @@ impl IntoFuture for Connect {
     fn into_future(self) -> Connecting {
         #[cfg(feature = "tls")]
         let server_name = self.server_name;
-        let Connect { engine, address, limit, requests, require, private, .. } = self;
+        let Connect { engine, address, by, limit, requests, require, private, .. } = self;
         let begin = move |entered: &super::engine::Entered<'_>| {
             let net = crate::local::Net { inner: entered.net().clone() };
             let mut connect = net.connect(address).private(private);
+            connect = by.into_iter().fold(connect, crate::local::Connect::by);
             connect = require.into_iter().fold(connect, crate::local::Connect::require);
             connect = requests.into_iter().fold(connect, crate::local::Connect::request);
             #[cfg(feature = "tls")]

@@ -22,20 +22,57 @@ pub struct Listener {
     port: Option<u16>,
 }
 
-impl Listener {
-    pub(super) fn open(engine: &Arc<Engine>, address: String) -> Operation<Listener> {
+/// A listener to be, made by `.await`. Its methods set what it needs.
+#[must_use = "nothing listens until it is awaited"]
+pub struct Listen {
+    engine: Arc<Engine>,
+    address: String,
+    by: Option<String>,
+}
+
+impl Listen {
+    pub(super) fn new(engine: &Arc<Engine>, address: String) -> Listen {
+        Listen { engine: Arc::clone(engine), address, by: None }
+    }
+
+    /// Also listens by a connection manager, as [`local::Listen::by`].
+    pub fn by(mut self, manager: impl Into<String>) -> Listen {
+        self.by = Some(manager.into());
+        self
+    }
+}
+
+impl IntoFuture for Listen {
+    type Output = Result<Listener>;
+    type IntoFuture = Operation<Listener>;
+
+    fn into_future(self) -> Operation<Listener> {
+        let Listen { engine, address, by } = self;
         let begin = move |entered: &Entered<'_>| {
             let net = local::Net { inner: entered.net().clone() };
-            async move { net.listen(address).await }
+            let listen = net.listen(address);
+            match by {
+                Some(manager) => listen.by(manager),
+                None => listen,
+            }
+            .into_future()
         };
-        Operation::new(engine, begin, |entered, listener| Listener {
+        Operation::new(&engine, begin, |entered, listener| Listener {
             address: listener.address(),
             port: listener.port(),
             inner: entered.confine(RefCell::new(listener)),
             signal: Signals::default(),
         })
     }
+}
 
+impl fmt::Debug for Listen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Listen").field("address", &self.address).finish_non_exhaustive()
+    }
+}
+
+impl Listener {
     /// The address that it listens on, with the port that the system chose, in the form that [`super::Net::connect`] takes.
     pub fn address(&self) -> &str {
         &self.address

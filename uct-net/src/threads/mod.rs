@@ -27,7 +27,7 @@ mod tokio;
 
 pub use connect::{Connect, Connecting};
 pub use connection::{Close, Connection, Recv, Send, Stream, Within};
-pub use listen::{Accept, Incoming, Listener};
+pub use listen::{Accept, Incoming, Listen, Listener};
 pub use memory::{Memory, MemorySlice};
 pub use message::Message;
 pub use net::Net;

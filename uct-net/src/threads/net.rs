@@ -11,8 +11,7 @@ use uct_core::Context;
 use super::connect::Connect;
 use super::engine::Engine;
 use super::limit::Limit;
-use super::listen::Listener;
-use super::operation::Operation;
+use super::listen::Listen;
 use crate::error::Result;
 use crate::flavour::Timer;
 use crate::options::NetOptions;
@@ -71,11 +70,8 @@ impl Net {
     }
 
     /// Listens at an address, as [`crate::local::Net::listen`].
-    ///
-    /// # Errors
-    /// No such address, address in use, or not permitted; the error names which, and a remedy.
-    pub fn listen(&self, address: impl fmt::Display) -> Operation<Listener> {
-        Listener::open(&self.engine, address.to_string())
+    pub fn listen(&self, address: impl fmt::Display) -> Listen {
+        Listen::new(&self.engine, address.to_string())
     }
 
     /// Ends after this time.
@@ -101,8 +97,8 @@ impl Net {
     ///
     /// # Panics
     /// The system has no descriptor left.
-    pub fn block_on<F: Future>(&self, future: F) -> F::Output {
-        self.engine.block_on(future)
+    pub fn block_on<F: IntoFuture>(&self, future: F) -> F::Output {
+        self.engine.block_on(future.into_future())
     }
 }
 

@@ -63,6 +63,7 @@ impl Authority {
     }
 
     /// Settings of a server that requires certificates of this authority.
+    #[allow(dead_code, reason = "each test program uses a part")]
     pub fn strict_server(&self, own: &Identity) -> ServerConfig {
         let verifier = WebPkiClientVerifier::builder(Arc::new(self.roots())).build().expect("roots");
         let builder = ServerConfig::builder().with_client_cert_verifier(verifier);

@@ -94,12 +94,17 @@ impl Conn {
         ));
     }
 
-    /// The transport says that the peer cannot be reached any more. A peer that has closed may go.
+    /// The transport says that the peer cannot be reached any more.
     pub(crate) fn lane_failed(&self, failure: &EpFailure) {
+        self.lost(failure.error, failure.to_string());
+    }
+
+    /// The peer is gone. One that has closed may go.
+    pub(crate) fn lost(&self, status: Status, reason: String) {
         if self.state.borrow().fin.is_deaf {
             return;
         }
-        let error = || Error::new(Stage::Connected, &*self.peer, failure.error, failure.to_string());
+        let error = || Error::new(Stage::Connected, &*self.peer, status, reason);
         self.fail(self.broken_lane.get().cloned().unwrap_or_else(error));
     }
 

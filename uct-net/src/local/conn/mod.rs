@@ -26,7 +26,6 @@ use super::agenda::Agenda;
 use super::lane::Lane;
 use super::message::KeptCount;
 use crate::error::Error;
-use crate::options::NetOptions;
 use crate::proto::envelope::Token;
 use crate::proto::window::SendWindow;
 
@@ -50,9 +49,9 @@ pub(crate) struct Conn {
 }
 
 impl Conn {
-    /// A connection without a lane. `window` is what this side takes unread.
+    /// A connection without a lane, of a window and a longest message.
     pub(crate) fn new(
-        options: &NetOptions,
+        (window, max_message): (u32, usize),
         agenda: Rc<Agenda>,
         kept: KeptCount,
         large: Large,
@@ -63,7 +62,7 @@ impl Conn {
             agenda,
             token,
             peer,
-            max_message: options.max_message,
+            max_message,
             kept,
             large,
             lane: OnceCell::new(),
@@ -72,7 +71,7 @@ impl Conn {
             is_awaited: Cell::new(false),
             spans: RefCell::new(None),
             broken_lane: OnceCell::new(),
-            state: RefCell::new(State::new(options.window)),
+            state: RefCell::new(State::new(window)),
         })
     }
 

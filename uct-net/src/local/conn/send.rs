@@ -102,16 +102,24 @@ impl Conn {
 
     /// Whether a queued message has left; registers the caller if not.
     pub(crate) fn poll_left(&self, ticket: Ticket, context: &Context<'_>) -> Poll<Result<(), Error>> {
-        let mut state = self.state.borrow_mut();
-        if state.lost_from.is_some_and(|lost| lost <= ticket.0) {
-            return Poll::Ready(Err(state.why_lost(&self.peer)));
-        }
-        if state.outgoing.front().is_none_or(|first| first.number > ticket.0) {
+        if self.has_left(ticket)? {
             return Poll::Ready(Ok(()));
         }
-        state.check()?;
-        state.writers.add(context);
+        self.state.borrow_mut().writers.add(context);
         Poll::Pending
+    }
+
+    /// Whether a queued message has left.
+    pub(crate) fn has_left(&self, ticket: Ticket) -> Result<bool, Error> {
+        let state = self.state.borrow();
+        if state.lost_from.is_some_and(|lost| lost <= ticket.0) {
+            return Err(state.why_lost(&self.peer));
+        }
+        if state.outgoing.front().is_none_or(|first| first.number > ticket.0) {
+            return Ok(true);
+        }
+        state.check()?;
+        Ok(false)
     }
 
     /// Whether all that was queued has left; registers the caller if not.

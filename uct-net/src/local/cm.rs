@@ -1,0 +1,328 @@
+//! Connecting and listening by a connection manager of UCT. Its private data have room for one endpoint on each side ([`Card`]); the
+//! handshake goes over that endpoint ([`Channel`]), which then becomes the lane if it is the one that is chosen.
+
+use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
+
+use ucs::Error as Status;
+use uct_core::cm::{Cm, CmData, CmEp, CmEvent, CmToken, ConnectOptions, Listener, Request};
+use uct_core::{Capabilities, Iface, IfaceAddress, OpenError};
+
+use super::channel::{Channel, LIMITS, Told};
+use super::conn::Conn;
+use super::handshake::Forget;
+use super::lane::{HalfLane, Lane};
+use super::net::NetHandle;
+use super::socket::{FrameSocket, Place};
+use crate::error::{Error, Result, Stage};
+use crate::proto::card::Card;
+use crate::proto::frame::plain;
+
+/// Not needed: every listener accepts TCP connections without it.
+const NEEDLESS: &str = "tcp";
+/// Callers that a listener has not accepted yet, for each listener; TCP callers wait in the system's queue of the socket. Further ones are
+/// rejected.
+const MAX_WAITING: usize = 1024;
+/// The private data of that rejection.
+const FULL: &[u8] = b"too many callers wait; try again";
+
+/// The connection manager of a name, for an address.
+fn open(net: &NetHandle, name: &str, stage: Stage, place: &Place) -> Result<(Cm, SocketAddr)> {
+    let refused = |status, reason: String| Error::new(stage, place.to_string(), status, reason);
+    if name == NEEDLESS {
+        let reason = format!("by({name:?}) is not needed: connections are made over TCP without it");
+        return Err(refused(Status::UNSUPPORTED, reason).hint("leave it out"));
+    }
+    // The endpoint that it connects leaves the machine in clear. Nothing was sent yet, and no caller is let in.
+    if let Some(limit) = net.options.limit() {
+        let reason = format!("by({name:?}) cannot be confidential: {limit}");
+        return Err(refused(Status::UNSUPPORTED, reason).hint("leave by out: TCP connects inside TLS"));
+    }
+    let cm = net.manager(name).map_err(|error| match &error {
+        OpenError::NoSuchCm { .. } => refused(Status::INVALID_PARAM, error.to_string())
+            .hint("rdmacm is a plugin, or feature rdmacm of uct-core; uct_info -v names what was loaded"),
+        OpenError::Refused(cause) => refused(cause.status, error.to_string()),
+        _ => refused(Status::IO_ERROR, error.to_string()),
+    })?;
+    match place {
+        Place::Ip(address) => Ok((cm, *address)),
+        Place::Unix(_) => Err(refused(Status::INVALID_ADDR, format!("{name} takes no path"))
+            .hint("give an IP address of a network device that has an RDMA device")),
+    }
+}
+
+/// The endpoint of this side, before it is connected to the peer's. Both sides create one.
+struct Own<'a> {
+    iface: Iface,
+    conn: Rc<Conn>,
+    guard: Forget<'a>,
+    told: Told,
+    half: HalfLane,
+    card: Card,
+    token: Option<CmToken>,
+}
+
+/// The interface on a device whose endpoints a connection manager connects; the error is the reason why there is none.
+fn carrier<'a>(net: &'a NetHandle, device: &str) -> std::result::Result<&'a Iface, String> {
+    let is_meant = |iface: &&Iface| {
+        iface.resource().device == device && !iface.capabilities().contains(Capabilities::CONNECT_TO_IFACE)
+    };
+    net.selector.ifaces().iter().find(is_meant).ok_or_else(|| {
+        format!("rc_verbs is needed on {device}, and is not open there (uct_info -d has the reason)")
+    })
+}
+
+/// Parses the peer's private data.
+fn unpack(iface: &Iface, private: &[u8]) -> std::result::Result<Card, String> {
+    let own = iface.address().map_err(|error| format!("{} has no address: {error}", iface.resource()))?;
+    let card = Card::parse(private, &own, iface.attributes().ep_addr_len).map_err(|error| error.0)?;
+    iface.is_reachable(&card.iface).map_err(|error| error.to_string())?;
+    Ok(card)
+}
+
+impl<'a> Own<'a> {
+    fn new(
+        net: &'a NetHandle,
+        iface: &Iface,
+        told: Told,
+        peer: &str,
+    ) -> std::result::Result<Own<'a>, String> {
+        let conn = net.add_with(LIMITS, peer).map_err(|error| error.reason)?;
+        let guard = Forget::new(net, &conn);
+        told.replace(Rc::downgrade(&conn));
+        let link = Rc::clone(&told);
+        let half = HalfLane::apart(iface, move |failure| {
+            if let Some(conn) = connection(&link) {
+                conn.lane_failed(&failure);
+            }
+        });
+        let half = half.map_err(|error| error.to_string())?;
+        let failed = |error: Status| format!("{} has no address: {error}", iface.resource());
+        let card = Card {
+            token: conn.token(),
+            iface: iface.address().map_err(failed)?,
+            endpoint: half.address().map_err(failed)?,
+        };
+        let token = half.cm_token().ok();
+        Ok(Own { iface: iface.clone(), conn, guard, told, half, card, token })
+    }
+
+    /// Connects it to the peer's.
+    fn connect(self, peer: Card) -> std::result::Result<Joined<'a>, String> {
+        let Own { iface, conn, guard, told, half, .. } = self;
+        let lane = half.connect(&iface, &peer.iface, &peer.endpoint, peer.token);
+        let lane = lane.map_err(|error| error.to_string())?;
+        Ok(Joined { iface, peer: peer.iface, conn, guard, told, lane })
+    }
+}
+
+/// An endpoint that is connected.
+struct Joined<'a> {
+    iface: Iface,
+    peer: IfaceAddress,
+    conn: Rc<Conn>,
+    guard: Forget<'a>,
+    told: Told,
+    lane: Lane,
+}
+
+impl Joined<'_> {
+    /// The socket of the handshake over this endpoint. `made_by` is kept as long as the endpoint.
+    fn into_socket(self, net: &NetHandle, made_by: CmEp, peer: String) -> FrameSocket {
+        self.conn.open(self.lane.made_by(made_by), LIMITS.0);
+        self.guard.keep();
+        let channel = Channel::new(net.clone(), self.conn, self.told, (self.iface, self.peer));
+        FrameSocket::of_channel(&net.reactor, channel, peer)
+    }
+}
+
+fn connection(told: &Told) -> Option<Rc<Conn>> {
+    told.borrow().upgrade()
+}
+
+/// Event of the client's connection attempt.
+enum News {
+    /// This device leads to the peer.
+    Resolved(String),
+    /// The peer has accepted, with these private data.
+    Connected(Vec<u8>),
+    Failed(Status, String),
+}
+
+/// The latest event of one connection that the client has not processed.
+#[derive(Default)]
+struct Events {
+    news: RefCell<Option<News>>,
+    waker: Cell<Option<Waker>>,
+}
+
+impl Events {
+    fn add(&self, news: News) {
+        self.news.replace(Some(news));
+        if let Some(waker) = self.waker.take() {
+            waker.wake();
+        }
+    }
+
+    async fn next(&self) -> News {
+        poll_fn(|context| match self.news.take() {
+            Some(news) => Poll::Ready(news),
+            None => {
+                self.waker.set(Some(context.waker().clone()));
+                Poll::Pending
+            }
+        })
+        .await
+    }
+}
+
+/// Fails the connection that uses the endpoint when the connection manager's connection ends; returns status and reason.
+fn note_end(ep: &CmEp, told: &Told, event: CmEvent<'_>) -> Option<(Status, String)> {
+    let end = match event {
+        CmEvent::Failed { error: Status::REJECTED, private, .. } => {
+            (Status::REJECTED, format!("the peer rejected the connection: {}", plain(private)))
+        }
+        CmEvent::Failed { error, reason, .. } => (error, reason.to_owned()),
+        CmEvent::Disconnected { lost, .. } => {
+            let _ = ep.disconnect(b"");
+            let by = ep.cm().component().to_owned();
+            let reason = lost.map_or_else(|| format!("the peer's {by} connection has ended"), str::to_owned);
+            (Status::CONNECTION_RESET, reason)
+        }
+        _ => return None,
+    };
+    if let Some(conn) = connection(told) {
+        conn.lost(end.0, end.1.clone());
+    }
+    Some(end)
+}
+
+/// Calls a listener. Each stage of the connection manager has the limit of a step of the handshake.
+pub(crate) async fn dial(net: &NetHandle, name: &str, place: &Place) -> Result<FrameSocket> {
+    let peer = place.to_string();
+    let failed = |status, reason: String| Error::new(Stage::Dial, &*peer, status, reason);
+    let refused = |reason: String| failed(Status::UNREACHABLE, reason);
+    let (cm, address) = open(net, name, Stage::Dial, place)?;
+    let _underway = net.reactor.begin_handshake();
+    let (events, told) = (Rc::new(Events::default()), Told::default());
+    let (tells, link) = (Rc::clone(&events), Rc::clone(&told));
+    let report = move |ep: &CmEp, event: CmEvent<'_>| match event {
+        CmEvent::Resolved { device, .. } => tells.add(News::Resolved(device.to_owned())),
+        CmEvent::Connected { private } => tells.add(News::Connected(private.to_vec())),
+        other => {
+            if let Some((status, reason)) = note_end(ep, &link, other) {
+                tells.add(News::Failed(status, reason));
+            }
+        }
+    };
+    let options = ConnectOptions { source: None, timeout: Some(net.options.handshake_timeout) };
+    let ep = cm.connect(address, options, report);
+    let ep = ep.map_err(|error| failed(error.status, error.to_string()))?;
+    let device = match events.next().await {
+        News::Resolved(device) => device,
+        News::Failed(status, reason) => return Err(failed(status, reason)),
+        News::Connected(_) => {
+            return Err(failed(Status::IO_ERROR, format!("{name} connects what it did not resolve")));
+        }
+    };
+    let iface = carrier(net, &device).map_err(refused)?;
+    let own = Own::new(net, iface, told, &peer).map_err(refused)?;
+    let private = own.card.to_bytes();
+    ep.send(CmData { private: &private, token: own.token }).map_err(|status| {
+        let length = private.len();
+        failed(
+            status,
+            format!("{name} does not send {length} bytes of addresses of {}: {status}", iface.resource()),
+        )
+    })?;
+    let private = match events.next().await {
+        News::Connected(private) => private,
+        News::Failed(status, reason) => return Err(failed(status, reason)),
+        News::Resolved(_) => return Err(failed(Status::IO_ERROR, format!("{name} resolves twice"))),
+    };
+    let theirs = unpack(iface, &private).map_err(|reason| failed(Status::UNSUPPORTED, reason))?;
+    let joined = own.connect(theirs).map_err(refused)?;
+    ep.notify().map_err(|status| failed(status, format!("{name} does not notify the peer: {status}")))?;
+    Ok(joined.into_socket(net, ep, peer))
+}
+
+/// Listens by a connection manager.
+pub(crate) struct CmListener {
+    cm: Cm,
+    waiting: Rc<Waiting>,
+    _listener: Listener,
+}
+
+/// Requests that the listener has not accepted yet.
+#[derive(Default)]
+struct Waiting {
+    requests: RefCell<VecDeque<Request>>,
+    waker: Cell<Option<Waker>>,
+}
+
+impl CmListener {
+    pub(crate) fn new(net: &NetHandle, name: &str, place: &Place) -> Result<CmListener> {
+        let (cm, address) = open(net, name, Stage::Listen, place)?;
+        let waiting = Rc::new(Waiting::default());
+        let queue = Rc::clone(&waiting);
+        let listener = cm
+            .listen(address, None, move |request| queue.add(request))
+            .map_err(|error| Error::new(Stage::Listen, place.to_string(), error.status, error.to_string()))?;
+        Ok(CmListener { cm, waiting, _listener: listener })
+    }
+
+    /// The next request; registers the waker if there is none yet.
+    pub(crate) fn next(&self, context: &Context<'_>) -> Option<Request> {
+        let next = self.waiting.requests.borrow_mut().pop_front();
+        if next.is_none() {
+            self.waiting.waker.set(Some(context.waker().clone()));
+        }
+        next
+    }
+
+    /// Connects an endpoint of this side to the caller's, or rejects the caller with the reason.
+    pub(crate) fn accept(&self, net: &NetHandle, request: Request) -> Result<FrameSocket> {
+        let peer = request.peer().to_string();
+        let failed = |status, reason: String| Error::new(Stage::Handshake, &*peer, status, reason);
+        let prepare = || {
+            let iface = carrier(net, request.device())?;
+            let theirs = unpack(iface, request.private())?;
+            let own = Own::new(net, iface, Told::default(), &peer)?;
+            let (card, token) = (own.card.to_bytes(), own.token);
+            Ok::<_, String>((own.connect(theirs)?, card, token))
+        };
+        let (joined, card, token) = match prepare() {
+            Ok(prepared) => prepared,
+            Err(reason) => {
+                let most = reason.len().min(self.cm.limits().reject);
+                let _ = request.reject(&reason.as_bytes()[..most]);
+                return Err(failed(Status::REJECTED, reason));
+            }
+        };
+        let link = Rc::clone(&joined.told);
+        let report = move |ep: &CmEp, event: CmEvent<'_>| drop(note_end(ep, &link, event));
+        let limit = Some(net.options.handshake_timeout);
+        let ep = request.accept(&self.cm, CmData { private: &card, token }, limit, report);
+        let ep = ep.map_err(|error| failed(error.status, error.to_string()))?;
+        Ok(joined.into_socket(net, ep, peer))
+    }
+}
+
+impl Waiting {
+    fn add(&self, request: Request) {
+        let mut requests = self.requests.borrow_mut();
+        if requests.len() >= MAX_WAITING {
+            let _ = request.reject(FULL);
+            return;
+        }
+        requests.push_back(request);
+        drop(requests);
+        if let Some(waker) = self.waker.take() {
+            waker.wake();
+        }
+    }
+}

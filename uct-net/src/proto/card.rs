@@ -1,0 +1,138 @@
+//! The private data of a connection manager: token and addresses of the sender's first endpoint.
+//!
+//! | bytes | what |
+//! |---|---|
+//! | 0 | `U` |
+//! | 1 | version, that of the handshake |
+//! | 2..10 | [`Token`] of the sender's end, little-endian |
+//! | 10.. | addresses of device, interface and endpoint, each as long as the reader's own |
+//!
+//! With `rc_verbs` these are 54 bytes, which is what a request of rdma_cm has room for. So there is no room for lengths: both sides
+//! use one transport, and its addresses have one length.
+
+use uct_core::IfaceAddress;
+
+use super::envelope::Token;
+use super::frame::{BadFrame, VERSION};
+
+const MAGIC: u8 = b'U';
+/// Bytes ahead of the addresses.
+const HEADER: usize = 2 + size_of::<u64>();
+
+/// The first endpoint of one side.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Card {
+    /// The token that messages to it carry.
+    pub(crate) token: Token,
+    /// Its interface.
+    pub(crate) iface: IfaceAddress,
+    /// The endpoint's address.
+    pub(crate) endpoint: Vec<u8>,
+}
+
+impl Card {
+    pub(crate) fn to_bytes(&self) -> Vec<u8> {
+        let mut bytes = vec![MAGIC, VERSION];
+        bytes.extend_from_slice(&self.token.bits().to_le_bytes());
+        bytes.extend_from_slice(&self.iface.device);
+        bytes.extend_from_slice(&self.iface.iface);
+        bytes.extend_from_slice(&self.endpoint);
+        bytes
+    }
+
+    /// Reads untrusted bytes, for a side with an interface at `own` whose endpoints have addresses of so many bytes. The transport
+    /// checks the addresses.
+    pub(crate) fn parse(bytes: &[u8], own: &IfaceAddress, endpoint: usize) -> Result<Card, BadFrame> {
+        let bad = |problem: String| Err(BadFrame(problem));
+        let Some((&[magic, version], rest)) = bytes.split_first_chunk::<2>() else {
+            return bad("the peer is another program: it sent no private data".to_owned());
+        };
+        if magic != MAGIC {
+            return bad("the peer is another program: its private data are none of uct-net".to_owned());
+        }
+        if version != VERSION {
+            return bad(format!(
+                "the peer has version {version}, this side version {VERSION}; update the older one"
+            ));
+        }
+        let parts = || {
+            let (token, rest) = rest.split_first_chunk::<8>()?;
+            let (device, rest) = rest.split_at_checked(own.device.len())?;
+            let (iface, rest) = rest.split_at_checked(own.iface.len())?;
+            (rest.len() == endpoint).then_some((token, device, iface, rest))
+        };
+        let Some((token, device, iface, endpoint)) = parts() else {
+            let expected = HEADER + own.device.len() + own.iface.len() + endpoint;
+            return bad(format!(
+                "the peer's private data have {} bytes where {expected} are expected of {}",
+                bytes.len(),
+                own.transport
+            ));
+        };
+        Ok(Card {
+            token: Token::from_bits(u64::from_le_bytes(*token)),
+            iface: IfaceAddress {
+                transport: own.transport.clone(),
+                device: device.to_vec(),
+                iface: iface.to_vec(),
+            },
+            endpoint: endpoint.to_vec(),
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Bytes of an endpoint's address.
+    const ENDPOINT: usize = 16;
+
+    fn parse(bytes: &[u8]) -> Result<Card, BadFrame> {
+        Card::parse(bytes, &card(1, 0).iface, ENDPOINT)
+    }
+
+    /// As long as those of `rc_verbs`.
+    fn card(token: u64, byte: u8) -> Card {
+        let iface = IfaceAddress {
+            transport: "rc_verbs".to_owned(),
+            device: vec![byte; 24],
+            iface: vec![byte ^ 1; 4],
+        };
+        Card { token: Token::from_bits(token), iface, endpoint: vec![byte ^ 2; ENDPOINT] }
+    }
+
+    #[test]
+    fn a_card_survives_the_way_and_fits_into_a_request_of_rdma_cm() {
+        let bytes = card(77, 9).to_bytes();
+        assert_eq!(bytes.len(), 54);
+        assert_eq!(parse(&bytes).unwrap(), card(77, 9));
+    }
+
+    #[test]
+    fn what_is_no_card_says_what_it_is() {
+        let refused = |bytes: &[u8]| parse(bytes).unwrap_err().to_string();
+        let good = card(77, 9).to_bytes();
+        assert!(refused(b"").contains("sent no private data"));
+        assert!(refused(b"U").contains("sent no private data"));
+        assert!(refused(b"hello").contains("none of uct-net"));
+        assert!(refused(&[b'U', VERSION + 1]).contains("update the older one"));
+        for length in 2..good.len() {
+            assert!(refused(&good[..length]).contains("where 54 are expected"), "{length}");
+        }
+        assert!(refused(&[&good[..], &[0]].concat()).contains("have 55 bytes"));
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_make_it_panic(bytes in prop::collection::vec(any::<u8>(), 0..80), is_begun in any::<bool>()) {
+            let begin: &[u8] = if is_begun { &[MAGIC, VERSION] } else { &[] };
+            let bytes = [begin, &bytes].concat();
+            if let Ok(read) = parse(&bytes) {
+                prop_assert_eq!(read.to_bytes(), bytes);
+            }
+        }
+    }
+}
