@@ -248,7 +248,7 @@ mod tests {
         assert_eq!(refusal.status, Error::NO_DEVICE);
         assert_eq!(
             refusal.words,
-            "cannot bind to 10.9.9.9:1: no RDMA device is attached to the network device of this address (ENODEV); take an \
+            "cannot bind to 10.9.9.9:1: no RDMA device is attached to the network device of this address (ENODEV); use an \
              address of a network device that has one (`rdma link` lists them)"
         );
         assert!(
