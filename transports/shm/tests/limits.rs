@@ -7,7 +7,9 @@ mod skip;
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::fs::File;
+use std::io::Write;
 use std::path::Path;
+use std::process::Stdio;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
@@ -394,15 +396,18 @@ fn takes_most_of_its_share(mut target: Target, most: u64) {
         "{refusals:?}"
     );
     assert!(!refusals.is_empty());
-    // Another process is none of them.
-    if let Ok(own) = std::env::current_exe() {
-        let other = std::process::Command::new(own)
-            .args(["--exact", "another_process_is_served", "--nocapture"])
-            .env("SHM_TEST_TARGET", hex(&target.address.pack().expect("it packs")))
-            .status();
-        assert!(other.expect("it starts").success(), "another process is not served");
-    }
+    // Another process is none of them. It stays until its message has arrived.
+    let own = std::env::current_exe().expect("this program");
+    let other = std::process::Command::new(own)
+        .args(["--exact", "another_process_is_served", "--nocapture"])
+        .env("SHM_TEST_TARGET", hex(&target.address.pack().expect("it packs")))
+        .stdin(Stdio::piped())
+        .spawn();
+    let mut other = other.expect("it starts");
     target.wait_for("its message is missing", |facts| facts.received > before.received);
+    let mut stdin = other.stdin.take().expect("a pipe");
+    writeln!(stdin, "it has arrived").expect("it reads");
+    assert!(other.wait().expect("it ends").success(), "another process is not served");
     greedy.clear();
     target.wait_for("connections stay", |facts| facts.peers <= before.peers);
 }
@@ -415,8 +420,9 @@ fn another_process_is_served() {
     let honest = Honest::open(&[]);
     let ep = honest.iface.connect(&address).expect("a connection");
     until(&honest.worker, || ep.am_short(ID, 0, &[1; 8])).expect("a message");
-    let refused = || matches!(ep.am_short(ID, 0, &[]), Err(error) if error != Error::NO_RESOURCE);
-    assert!(!honest.worker.progress_until(Duration::from_millis(200), refused), "it is refused");
+    let lines = heard();
+    assert!(honest.worker.progress_until(LIMIT, || lines.try_recv().is_ok()), "its message does not arrive");
+    assert!(!matches!(ep.am_short(ID, 0, &[]), Err(error) if error != Error::NO_RESOURCE), "it is refused");
 }
 
 /// Without a descriptor left, sleeps, and reports how often it was woken in a second.
