@@ -215,12 +215,18 @@ impl Endpoint for ShmEp {
         self.iface.with_scratch(|scratch| {
             // SAFETY: the buffer has the size of the largest message.
             let length = unsafe { pack.write(scratch.as_mut_ptr(), usize::MAX) }?;
+            // SAFETY: so many bytes were packed into the buffer, and there is room for them.
+            let copy = |target| unsafe { copy_small(scratch.as_ptr(), target, length) };
+            if length <= INLINE_BYTES
+                && let Some(sent) = self.send_short(channel, id, length, copy)
+            {
+                return sent.map(|()| length);
+            }
+            // Not ahead of this, since a short message cannot be longer than the buffer.
             if length > scratch.len() {
                 return Err(Error::INVALID_PARAM);
             }
-            // SAFETY: so many bytes were packed into the buffer, and there is room for them.
-            let copy = |target| unsafe { copy_small(scratch.as_ptr(), target, length) };
-            self.send_copy(channel, id, length, copy).map(|()| length)
+            channel.send(id, length, copy).map(|()| length).map_err(|on| self.blocked(on))
         })
     }
 
