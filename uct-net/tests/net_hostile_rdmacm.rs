@@ -1,5 +1,5 @@
-//! Peers that call by rdma_cm and then say what no honest one says: in their private data, over the first lane, or nothing at all.
-//! Each is told why if it can be, and honest callers are taken as before. On a machine with an RDMA device; the others skip them.
+//! Hostile peers that call by rdma_cm: bad private data, bad bytes over the first lane, or silence.
+//! Each gets the reason where it can be sent, and honest callers are accepted as before. Needs an RDMA device; skipped without one.
 
 #[path = "support/rdmacm.rs"]
 mod rdmacm;

@@ -370,8 +370,8 @@ fn a_shared_key_lets_in_those_who_know_it_and_tells_the_others_nothing() {
         },
         async |net, address| {
             let refused = |options: NetOptions| {
-                let stranger = Net::new(&context, options).expect("a net");
-                stranger.block_on(stranger.connect(&address).by(CM)).expect_err("refused")
+                let caller = Net::new(&context, options).expect("a net");
+                caller.block_on(caller.connect(&address).by(CM)).expect_err("refused")
             };
             let error = refused(with_key("sixteen other bytes"));
             assert_eq!(error.status, Status::REJECTED);
@@ -483,7 +483,7 @@ fn tls_of_the_handshake_goes_over_the_first_lane() {
     let with = |tls: Tls| NetOptions { tls: Some(tls), ..patient() };
     let server = with(Tls::handshake_only().server(authority.issue(host()).server()));
     let client = with(Tls::handshake_only().client(authority.client(None)));
-    let stranger = with(Tls::handshake_only().client(certificates::Authority::new("other").client(None)));
+    let untrusted = with(Tls::handshake_only().client(certificates::Authority::new("other").client(None)));
     let context = machine.context.clone();
     pair(
         &machine,
@@ -493,7 +493,7 @@ fn tls_of_the_handshake_goes_over_the_first_lane() {
             echo(connection).await
         },
         async |net, address| {
-            let other = Net::new(&context, stranger).expect("a net");
+            let other = Net::new(&context, untrusted).expect("a net");
             let error = other.block_on(other.connect(&address).by(CM)).expect_err("not trusted");
             expect(&error, &["certificate is not accepted"]);
             let connection =

@@ -287,7 +287,7 @@ fn settings_that_do_not_fit_are_errors_before_anything_is_sent() {
 #[test]
 fn confidential_refuses_connection_managers_on_both_sides_before_anything_is_sent() {
     let (server, client) = trusting(Tls::confidential);
-    // Whoever is called would see it.
+    // The called peer would see it.
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     listener.set_nonblocking(true).expect("set");
     let address = listener.local_addr().expect("an address").to_string();

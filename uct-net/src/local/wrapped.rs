@@ -384,7 +384,7 @@ fn notice_death(socket: &Socket) -> std::io::Result<()> {
     socket.set_tcp_user_timeout(Some(USER_TIMEOUT))
 }
 
-/// Why the lane has failed, in words.
+/// The error of a lane that has failed, with its reason.
 fn reason(peer: &str, error: &IoError) -> Error {
     let failed = |status, reason: String| Error::new(Stage::Connected, peer, status, reason);
     match words(error) {
