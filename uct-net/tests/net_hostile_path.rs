@@ -126,78 +126,91 @@ fn a_cut_in_the_middle_of_the_end_is_no_orderly_end() {
     );
 }
 
-#[test]
-fn harm_in_the_handshake_of_the_lane_is_an_error_of_both() {
-    for at in 0..6 {
-        let (says, hears) = mpsc::channel();
-        let options = NetOptions {
-            handshake_timeout: Duration::from_secs(3),
-            lane_timeout: Duration::from_secs(3),
-            ..confidential()
-        };
-        let server_options = options.clone();
-        let over = Arc::new(AtomicBool::new(false));
-        let ended = Arc::clone(&over);
-        let server = thread::spawn(move || {
-            let net = Net::new(&far(), server_options).expect("a net");
-            net.block_on(async {
-                let mut listener = net.listen("127.0.0.1:0").await.expect("it listens");
-                says.send(listener.address()).expect("it is awaited");
-                while !ended.load(Ordering::Relaxed) {
-                    let accepting = async { listener.accept().await?.accept().await };
-                    if let Some(accepted) = net.within(Duration::from_millis(20), accepting).await {
-                        return match accepted {
-                            Ok(connection) => connection.recv().within(LIMIT).await.map(|_| ()),
-                            Err(error) => Err(error),
-                        };
-                    }
-                }
-                Ok(())
-            })
-        });
-        let address = hears.recv_timeout(LIMIT).expect("it listens");
-        // Flips a byte of what the client sends at a different moment each time.
-        let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-        let there = listener.local_addr().expect("an address");
-        let relay = thread::spawn(move || {
-            let near = listener.accept().expect("a caller").0;
-            let far = TcpStream::connect(address).expect("the listener lives");
-            let (mut near_too, mut far_too) =
-                (near.try_clone().expect("a copy"), far.try_clone().expect("a copy"));
-            let back = thread::spawn(move || {
-                std::io::copy(&mut far_too, &mut near_too)
-                    .map(drop)
-                    .and_then(|()| near_too.shutdown(std::net::Shutdown::Write))
-            });
-            let (mut near, mut far, mut chunk) = (near, far, [0; 1 << 16]);
-            for count in 0.. {
-                let length = near.read(&mut chunk).unwrap_or(0);
-                if count == at && length > 0 {
-                    chunk[length - 1] ^= 0x80;
-                }
-                if length == 0 || far.write_all(&chunk[..length]).is_err() {
-                    break;
-                }
+/// Connects two sides through a relay, which flips a bit of the byte with this number of what the client sends. Returns how many bytes the client
+/// sent, and the results of the client and of the server.
+fn connect_through_relay(flipped: Option<usize>) -> (usize, Result<(), Error>, Result<(), Error>) {
+    let (says, hears) = mpsc::channel();
+    let options = NetOptions {
+        handshake_timeout: Duration::from_secs(3),
+        lane_timeout: Duration::from_secs(3),
+        ..confidential()
+    };
+    let server_options = options.clone();
+    let over = Arc::new(AtomicBool::new(false));
+    let ended = Arc::clone(&over);
+    let server = thread::spawn(move || {
+        let net = Net::new(&far(), server_options).expect("a net");
+        net.block_on(async {
+            let mut listener = net.listen("127.0.0.1:0").await.expect("it listens");
+            says.send(listener.address()).expect("it is awaited");
+            while !ended.load(Ordering::Relaxed) {
+                // Only this may be broken off without a loss: a request that is dropped is rejected.
+                let Some(incoming) = net.within(Duration::from_millis(20), listener.accept()).await else {
+                    continue;
+                };
+                let connection = incoming?.accept().await?;
+                while connection.recv().within(LIMIT).await.is_ok() {}
+                return Err(connection.closed().await);
             }
-            let _ = far.shutdown(std::net::Shutdown::Write);
-            let _ = back.join();
+            Ok(())
+        })
+    });
+    let address = hears.recv_timeout(LIMIT).expect("it listens");
+    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let there = listener.local_addr().expect("an address");
+    let relay = thread::spawn(move || {
+        let mut near = listener.accept().expect("a caller").0;
+        let mut far = TcpStream::connect(address).expect("the listener lives");
+        let (mut near_too, mut far_too) =
+            (near.try_clone().expect("a copy"), far.try_clone().expect("a copy"));
+        let back = thread::spawn(move || {
+            std::io::copy(&mut far_too, &mut near_too)
+                .map(drop)
+                .and_then(|()| near_too.shutdown(std::net::Shutdown::Write))
         });
-        let net = Net::new(&far(), options).expect("a net");
-        let outcome = net.block_on(async {
-            let connection = net.connect(there).within(LIMIT).await?;
-            for _ in 0..10 {
-                connection.send(b"hello").within(LIMIT).await?;
+        let (mut sent, mut chunk) = (0, [0; 1 << 16]);
+        while let Ok(length @ 1..) = near.read(&mut chunk) {
+            if let Some(byte) =
+                flipped.and_then(|at| at.checked_sub(sent)).and_then(|at| chunk[..length].get_mut(at))
+            {
+                *byte ^= 0x80;
             }
-            connection.close().within(LIMIT).await
-        });
-        let error = outcome.expect_err("a byte was changed");
-        assert!(!error.is_closed_by_peer(), "{at}: {error}");
-        drop(net);
-        over.store(true, Ordering::Relaxed);
-        if let Err(error) = server.join().expect("the server's thread") {
-            assert!(!error.is_closed_by_peer(), "{at}: {error}");
+            sent += length;
+            if far.write_all(&chunk[..length]).is_err() {
+                break;
+            }
         }
-        relay.join().expect("the relay's thread");
+        let _ = far.shutdown(std::net::Shutdown::Write);
+        let _ = back.join();
+        sent
+    });
+    let net = Net::new(&far(), options).expect("a net");
+    let client = net.block_on(async {
+        let connection = net.connect(there).within(LIMIT).await?;
+        for _ in 0..10 {
+            connection.send(b"hello").within(LIMIT).await?;
+        }
+        connection.close().within(LIMIT).await
+    });
+    drop(net);
+    over.store(true, Ordering::Relaxed);
+    (relay.join().expect("the relay's thread"), client, server.join().expect("the server's thread"))
+}
+
+#[test]
+fn a_bit_that_is_flipped_anywhere_between_the_first_byte_and_the_end_is_an_error_of_both() {
+    let (length, client, server) = connect_through_relay(None);
+    client.expect("no byte is changed");
+    assert!(server.expect_err("the client closes").is_closed_by_peer());
+    // The number of bytes may vary by those that the two sides acknowledge at the end.
+    for part in 0..6 {
+        let at = length * part / 7;
+        let (_, client, server) = connect_through_relay(Some(at));
+        let error = client.expect_err("a bit was changed");
+        assert!(!error.is_closed_by_peer(), "byte {at} of {length}: {error}");
+        if let Err(error) = server {
+            assert!(!error.is_closed_by_peer(), "byte {at} of {length}: {error}");
+        }
     }
 }
 
