@@ -11,6 +11,8 @@ use std::time::Duration;
 use ucs::{Error, Result, Status};
 use uct_abi::{UCT_INPROGRESS, UCT_OK, UctCompletion, UctStatus};
 
+use crate::iface::IfaceInner;
+use crate::latency::{Histograms, Kind, Timer};
 use crate::md::{Memory, RemoteKey, RkeyInner};
 use crate::worker::{Worker, WorkerInner};
 
@@ -91,7 +93,7 @@ pub struct Completion {
 struct Inner {
     /// First, so that a pointer to it is a pointer to the whole.
     abi: UnsafeCell<UctCompletion>,
-    /// [`HELD`], [`MORE`] and [`CALLS`].
+    /// [`HELD`], [`MORE`], [`CALLS`] and [`TIMED`].
     state: Cell<u8>,
     /// What the operations use: usually a key and one more resource.
     key: Cell<Option<Rc<RkeyInner>>>,
@@ -102,6 +104,8 @@ struct Inner {
     /// Where a fetching atomic leaves its result.
     fetched: Cell<u64>,
     callback: Option<Box<dyn Fn(Result)>>,
+    /// Of the first operation in flight, if the interface has latency histograms.
+    timer: Cell<Option<Timer>>,
     worker: Rc<WorkerInner>,
 }
 
@@ -111,6 +115,8 @@ const HELD: u8 = 1;
 const MORE: u8 = 2;
 /// There is a callback.
 const CALLS: u8 = 4;
+/// There is a `timer`.
+const TIMED: u8 = 8;
 
 /// A resource that an outstanding operation uses.
 #[allow(dead_code, reason = "what is held is only ever dropped")]
@@ -210,6 +216,7 @@ impl Completion {
                 room: Room::new(),
                 fetched: Cell::new(0),
                 callback,
+                timer: Cell::new(None),
                 worker: Rc::clone(&worker.inner),
             }),
         }
@@ -319,6 +326,16 @@ impl Completion {
         Status::from_raw(status).into_result().map(|()| Posted::Done)
     }
 
+    /// Measures the time until all operations in flight have ended, unless that is measured already.
+    #[cold]
+    pub(crate) fn measure(&self, kind: Kind, histograms: &Rc<Histograms>) {
+        let inner = &*self.inner;
+        if !self.is_done() && inner.state.get() & TIMED == 0 {
+            inner.timer.set(Some(Timer::start(kind, histograms)));
+            inner.state.set(inner.state.get() | TIMED);
+        }
+    }
+
     /// Keeps `value` for an operation until it has ended, together with the answer; returns the pointer for the transport.
     #[inline]
     pub(crate) fn own<T: 'static>(&self, value: T) -> (Owned, NonNull<T>) {
@@ -386,6 +403,16 @@ impl Inner {
         }
     }
 
+    fn stop_timer(&self) {
+        // SAFETY: the completion belongs to this thread, and no reference into the cell is ever held.
+        let status = unsafe { (*self.abi.get()).status };
+        if let Some(timer) = self.timer.take()
+            && status == UCT_OK
+        {
+            timer.stop();
+        }
+    }
+
     /// Releases what an operation used. It may be the last reference, whose drop runs other code.
     #[inline]
     fn release(&self) {
@@ -430,6 +457,9 @@ unsafe fn finished_otherwise(pointer: *const Inner) {
     }
     // SAFETY: this takes the reference just added, or the one that `hold` forgot.
     let inner = unsafe { Rc::from_raw(pointer) };
+    if state & TIMED != 0 {
+        inner.stop_timer();
+    }
     if state & (MORE | CALLS) != 0 { inner.notify() } else { inner.release() }
 }
 
@@ -442,15 +472,18 @@ impl fmt::Debug for Completion {
     }
 }
 
-/// Starts a flush or a check, with or without a completion.
+/// Starts a flush or a check of an endpoint or interface, with or without a completion.
 pub(crate) fn flushed(
+    iface: &IfaceInner,
     completion: Option<&Completion>,
     slot: impl FnOnce(*mut uct_abi::UctCompletion) -> UctStatus,
 ) -> Result<Posted> {
     match completion {
         Some(completion) => {
             let status = slot(completion.begin());
-            completion.started(status, None, std::iter::empty)
+            let posted = completion.started(status, None, std::iter::empty);
+            iface.measure(posted, Kind::Flush, completion);
+            posted
         }
         None => match slot(std::ptr::null_mut()) {
             uct_abi::UCT_INPROGRESS => Ok(Posted::InProgress),

@@ -91,6 +91,9 @@ ucs::config_struct! {
         /// a socket, and nothing while data are sent.
         #[security = true]
         pub prometheus: String = "",
+        /// Measures how long each operation takes from its post to its completion: `uct_info --attach PID`, the metrics of `prometheus`,
+        /// `Iface::latencies`. Costs two readings of the clock for each operation in flight.
+        pub latency_histograms: bool = "no",
     }
 }
 

@@ -17,12 +17,13 @@ use uct_abi::{
 
 use crate::address::IfaceAddress;
 use crate::am::{AmId, HandlerTable, Owned};
-use crate::attach::{IfaceReport, ObservedEps, Sent, TransportCounter};
+use crate::attach::{IfaceReport, LatencyReport, ObservedEps, Sent, TransportCounter};
 use crate::attr::{Capabilities, Events, IfaceAttr, blank_iface};
 use crate::completion::{Completion, Posted, flushed};
 use crate::config::text;
 use crate::ep::{EpRecord, Flush};
 use crate::error::{OpenError, Refused};
+use crate::latency::{Histograms, Kind, Latency};
 use crate::log;
 use crate::md::MemoryDomain;
 use crate::reason::Reason;
@@ -67,6 +68,8 @@ pub(crate) struct IfaceInner {
     number: u64,
     /// Its endpoints, if the context has a server that shows them.
     observed: Option<ObservedEps>,
+    /// If the key `latency_histograms` is on.
+    histograms: Option<Rc<Histograms>>,
 }
 
 impl Worker {
@@ -131,6 +134,7 @@ impl Iface {
             progress: Cell::new(None),
             number,
             observed: context.inner.servers.is_any().then(ObservedEps::default),
+            histograms: context.inner.core.latency_histograms.then(Rc::default),
         });
         let mut raw = std::ptr::null_mut();
         let mut reason = Reason::new();
@@ -311,7 +315,7 @@ impl Iface {
     pub fn flush(&self, flags: Flush, completion: Option<&Completion>) -> Result<Posted> {
         self.inner.worker.check_process()?;
         let slot = self.inner.ops.flush.expect("the loader fills every slot");
-        flushed(completion, |completion| {
+        flushed(&self.inner, completion, |completion| {
             // SAFETY: the interface is open; the completion counts this operation or is null.
             unsafe { slot(self.inner.raw(), flags.bits(), completion) }
         })
@@ -349,6 +353,12 @@ impl Iface {
         self.inner.handlers.received()
     }
 
+    /// The times of its operations from post to completion: one entry for each kind that has had completions. Empty without the
+    /// configuration key `latency_histograms`.
+    pub fn latencies(&self) -> Vec<Latency> {
+        self.inner.latencies()
+    }
+
     /// The transport's own counters.
     pub fn transport_counters(&self) -> Vec<(String, u64)> {
         self.inner.transport_counters()
@@ -368,6 +378,20 @@ impl IfaceInner {
         // SAFETY: the interface is open, and the list is ours.
         unsafe { slot(self.raw(), emit as UctEmitCounter, (&raw mut list).cast()) };
         list
+    }
+
+    fn latencies(&self) -> Vec<Latency> {
+        self.histograms.as_ref().map(|histograms| histograms.latencies()).unwrap_or_default()
+    }
+
+    /// Measures the time of an operation if it is in flight and the interface has histograms.
+    #[inline]
+    pub(crate) fn measure(&self, posted: Result<Posted>, kind: Kind, completion: &Completion) {
+        if let Some(histograms) = &self.histograms
+            && posted == Ok(Posted::InProgress)
+        {
+            completion.measure(kind, histograms);
+        }
     }
 
     /// Its endpoints, for reports.
@@ -465,6 +489,7 @@ impl Armed for IfaceInner {
             received: received.operations,
             received_bytes: received.bytes,
             counters: counters.map(|(name, value)| TransportCounter { name, value }).collect(),
+            latencies: self.latencies().into_iter().map(LatencyReport::from).collect(),
         })
     }
 }

@@ -8,6 +8,8 @@ use std::cell::Cell;
 use std::fmt;
 use std::ops::Add;
 
+use crate::latency::Kind;
+
 /// Operations and bytes of one class.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Count {
@@ -84,6 +86,20 @@ counters! {
     atomic,
     /// Flushes and fences.
     flush,
+}
+
+impl EpCounters {
+    /// The count of operations of a kind that may stay in flight.
+    #[inline]
+    pub(crate) fn of(&self, kind: Kind) -> &Counter {
+        match kind {
+            Kind::AmZcopy => &self.am_zcopy,
+            Kind::Put => &self.put,
+            Kind::Get => &self.get,
+            Kind::Atomic => &self.atomic,
+            Kind::Flush => &self.flush,
+        }
+    }
 }
 
 /// One running count.

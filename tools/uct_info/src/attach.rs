@@ -4,7 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use serde::Serialize;
-use uct_core::attach::{self, AttachError, IfaceReport, Snapshot, WorkerState};
+use uct_core::attach::{self, AttachError, IfaceReport, LatencyReport, Snapshot, WorkerState};
 
 /// The section.
 #[derive(Serialize)]
@@ -58,6 +58,22 @@ fn write_iface(f: &mut fmt::Formatter<'_>, iface: &IfaceReport) -> fmt::Result {
     let sent = sent.map(|sent| (sent.kind.as_str(), sent.operations, sent.bytes));
     for (kind, operations, bytes) in sent.chain([("received", iface.received, iface.received_bytes)]) {
         writeln!(f, "  {kind:<10}{operations:>16}{bytes:>20} bytes")?;
+    }
+    for latency in &iface.latencies {
+        let LatencyReport { kind, operations, .. } = latency;
+        let [mean, p50, p90, p99, p999, max] = [
+            latency.mean_ns,
+            latency.p50_ns,
+            latency.p90_ns,
+            latency.p99_ns,
+            latency.p999_ns,
+            latency.max_ns,
+        ]
+        .map(Duration::from_nanos);
+        writeln!(
+            f,
+            "  {kind:<10}{operations:>16} completed: mean {mean:.1?}, p50 {p50:.1?}, p90 {p90:.1?}, p99 {p99:.1?}, p99.9 {p999:.1?}, max {max:.1?}"
+        )?;
     }
     let counters: Vec<String> =
         iface.counters.iter().map(|counter| format!("{} {}", counter.name, counter.value)).collect();

@@ -17,7 +17,7 @@ use serde_json::Value;
 use support::process::{command, run};
 use support::{PROGRAM, ended, json, list, text};
 use uct_core::configuration::Sources;
-use uct_core::{AmId, Context, Ep, Error, Pending, SendFlags, Worker};
+use uct_core::{Access, AmId, Completion, Context, Ep, Error, MemoryKind, Pending, SendFlags, Worker};
 
 const ID: AmId = AmId::new(3).expect("an id");
 const NOBODY: u32 = 65_534;
@@ -33,7 +33,10 @@ impl Thread {
     fn start(name: &str, work: impl FnOnce(&Worker, &Sender<()>, &Receiver<()>) + Send + 'static) -> Thread {
         let ((stop, stopped), (ready, is_ready)) = (channel(), channel());
         let run = move || {
-            let sources = Sources::default().set("attach", "yes").set("modules", "self,tcp");
+            let sources = Sources::default()
+                .set("attach", "yes")
+                .set("latency_histograms", "yes")
+                .set("modules", "self,tcp");
             let context = Context::builder().sources(sources).build().expect("a context");
             work(&Worker::new(&context).expect("a worker"), &ready, &stopped);
         };
@@ -98,6 +101,36 @@ fn the_counts_of_a_worker_are_those_of_its_operations() {
     // Other tests of this program may keep the socket.
     let after = ended(&["--attach", &own_id(), "--json"]);
     assert!(after.code != Some(0) || worker(&support::parse(&after.stdout), "sends").is_none(), "{after:?}");
+}
+
+#[test]
+fn the_times_from_post_to_completion_are_shown_by_kind() {
+    let thread = Thread::start("puts", |worker, ready, stopped| {
+        let iface = worker.open("tcp", "lo").expect("an interface");
+        let ep = iface.connect(&iface.address().expect("an address")).expect("an endpoint");
+        let domain = iface.memory_domain();
+        let memory = domain.allocate(16, Access::ALL, MemoryKind::Host).expect("memory");
+        let key = domain.unpack(&memory.packed_key().expect("a key")).expect("a key");
+        let completion = Completion::new(worker);
+        for _ in 0..3 {
+            ep.put_zcopy(&[memory.slice(..8)], memory.address() + 8, &key, &completion)
+                .expect("it is posted");
+            completion.wait(Duration::from_secs(60)).expect("it completes");
+        }
+        ready.send(()).expect("the test waits");
+        while stopped.try_recv() == Err(TryRecvError::Empty) {
+            worker.wait(Duration::from_millis(50)).expect("it sleeps");
+            worker.progress();
+        }
+    });
+    let output = json(&["--attach", &own_id(), "--json"]);
+    let seen = worker(&output, "puts").expect("the worker is seen");
+    let [put] = list(seen, "/report/interfaces/0/latencies") else { panic!("one kind: {seen:#}") };
+    assert_eq!((text(put, "/kind"), put["operations"].as_u64()), ("put", Some(3)));
+    assert!(put["p50_ns"].as_u64() > Some(0) && put["max_ns"].as_u64() >= put["p50_ns"].as_u64(), "{put:#}");
+    let printed = ended(&["--attach", &own_id()]).success();
+    assert!(printed.contains("3 completed: mean "), "{printed}");
+    drop(thread);
 }
 
 #[test]

@@ -23,6 +23,6 @@ mod workers;
 pub use client::read;
 pub use error::AttachError;
 pub(crate) use observed::{ObservedEp, ObservedEps};
-pub use reply::{IfaceReport, Sent, Snapshot, TransportCounter, WorkerReport, WorkerState};
+pub use reply::{IfaceReport, LatencyReport, Sent, Snapshot, TransportCounter, WorkerReport, WorkerState};
 pub(crate) use servers::Servers;
 pub(crate) use workers::Offer;

@@ -1,6 +1,10 @@
 //! What a process reports: one JSON document.
 
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
+
+use crate::latency::Latency;
 
 /// Of [`Snapshot::schema`]. It grows when a field changes its meaning or goes; new fields do not change it.
 pub(super) const SCHEMA: u32 = 1;
@@ -90,6 +94,9 @@ pub struct IfaceReport {
     pub received_bytes: u64,
     /// The transport's own counters.
     pub counters: Vec<TransportCounter>,
+    /// Times of its operations, if the process has the key `latency_histograms`.
+    #[serde(default)]
+    pub latencies: Vec<LatencyReport>,
 }
 
 /// Operations of one kind.
@@ -110,4 +117,41 @@ pub struct TransportCounter {
     pub name: String,
     /// Its value.
     pub value: u64,
+}
+
+/// Times of one kind of operation from post to completion, in nanoseconds: see [`crate::Latency`].
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
+pub struct LatencyReport {
+    /// `put`, `get`, …
+    pub kind: String,
+    /// Completions.
+    pub operations: u64,
+    /// Median.
+    pub p50_ns: u64,
+    /// 90 % took at most this.
+    pub p90_ns: u64,
+    /// 99 % took at most this.
+    pub p99_ns: u64,
+    /// 99.9 % took at most this.
+    pub p999_ns: u64,
+    /// The longest.
+    pub max_ns: u64,
+    /// The mean.
+    pub mean_ns: u64,
+}
+
+impl From<Latency> for LatencyReport {
+    fn from(latency: Latency) -> LatencyReport {
+        let nanoseconds = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        LatencyReport {
+            kind: latency.kind.to_owned(),
+            operations: latency.operations,
+            p50_ns: nanoseconds(latency.p50),
+            p90_ns: nanoseconds(latency.p90),
+            p99_ns: nanoseconds(latency.p99),
+            p999_ns: nanoseconds(latency.p999),
+            max_ns: nanoseconds(latency.max),
+            mean_ns: nanoseconds(latency.mean),
+        }
+    }
 }

@@ -10,6 +10,7 @@ use super::packing::{self, Packing};
 use super::{Ep, EpInner, SendFlags};
 use crate::am::AmId;
 use crate::completion::{Completion, Held, Posted};
+use crate::latency::Kind;
 use crate::md::MemorySlice;
 use crate::stats::Counter;
 
@@ -243,6 +244,7 @@ impl Ep {
                 )
             };
             let posted = completion.started(status, None, || held(memory));
+            ep.iface.measure(posted, Kind::AmZcopy, completion);
             match posted {
                 Ok(_) => ep.counters.am_zcopy.add(header.len() + bytes),
                 Err(_) => ep.refused(status, &ep.counters.am_zcopy, header.len() + bytes)?,

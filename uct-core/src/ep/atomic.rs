@@ -10,6 +10,7 @@ use uct_abi::{UctCompletion, UctStatus};
 use super::{Ep, EpInner};
 use crate::attr::AtomicOp;
 use crate::completion::{Completion, Fetched};
+use crate::latency::Kind;
 use crate::md::RemoteKey;
 
 impl EpInner {
@@ -30,8 +31,7 @@ impl EpInner {
             Err(error) => return error.status().raw(),
         };
         let status = call(completion.cleared_result().cast(), begun);
-        let posted =
-            self.posted(status, completion, &self.counters.atomic, size_of::<T>(), Some(key), iter::empty);
+        let posted = self.posted(status, completion, Kind::Atomic, size_of::<T>(), Some(key), iter::empty);
         // Last, so that little has to be kept for it.
         key.look_again();
         match posted {

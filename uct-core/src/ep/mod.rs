@@ -288,8 +288,9 @@ impl Ep {
         let ep = &*self.inner;
         let slot = slot!(ep.flush);
         // SAFETY: the endpoint is alive; the completion counts this operation or is null.
-        let posted =
-            flushed(completion, |completion| unsafe { slot(ep.raw.get(), flags.bits(), completion) });
+        let posted = flushed(&ep.iface, completion, |completion| unsafe {
+            slot(ep.raw.get(), flags.bits(), completion)
+        });
         if posted.is_ok() {
             ep.counters.flush.add(0);
         }
@@ -317,7 +318,7 @@ impl Ep {
         let ep = &*self.inner;
         let slot = slot!(ep.check);
         // SAFETY: the endpoint is alive; the completion counts this operation or is null.
-        flushed(completion, |completion| unsafe { slot(ep.raw.get(), 0, completion) })
+        flushed(&ep.iface, completion, |completion| unsafe { slot(ep.raw.get(), 0, completion) })
     }
 
     /// Its own address, for a peer's [`Ep::connect_to_ep`].

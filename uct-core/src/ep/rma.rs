@@ -11,8 +11,8 @@ use super::am::held;
 use super::packing::{PackBuffer, Packing};
 use super::{Ep, EpInner};
 use crate::completion::{Completion, Held, Posted};
+use crate::latency::Kind;
 use crate::md::{MemorySlice, RemoteKey};
-use crate::stats::Counter;
 use crate::worker::WorkerInner;
 
 impl EpInner {
@@ -22,7 +22,7 @@ impl EpInner {
         &self,
         status: i32,
         completion: &Completion,
-        counter: &Counter,
+        kind: Kind,
         bytes: usize,
         key: Option<&RemoteKey>,
         held: impl FnOnce() -> I,
@@ -31,6 +31,8 @@ impl EpInner {
         I: IntoIterator<Item = Held>,
     {
         let posted = completion.started(status, key, held);
+        self.iface.measure(posted, kind, completion);
+        let counter = self.counters.of(kind);
         match posted {
             Ok(_) => counter.add(bytes),
             Err(_) => self.refused(status, counter, bytes)?,
@@ -130,7 +132,7 @@ impl Ep {
             // SAFETY: the endpoint is alive; the vector is valid for the call, and memory and key until the
             // completion, which `started` holds them for.
             let status = unsafe { slot(ep.raw.get(), iov, count, remote_address, key.raw(), begun) };
-            ep.posted(status, completion, &ep.counters.put, bytes, Some(key), || held(memory))
+            ep.posted(status, completion, Kind::Put, bytes, Some(key), || held(memory))
         })
     }
 
@@ -181,7 +183,7 @@ impl Ep {
             let argument = unpacking.as_ptr().cast();
             slot(ep.raw.get(), Unpacking::<F>::read, argument, length, remote_address, key.raw(), begun)
         };
-        ep.posted(status, completion, &ep.counters.get, length, Some(key), || [Held::Unpack(owned)])
+        ep.posted(status, completion, Kind::Get, length, Some(key), || [Held::Unpack(owned)])
     }
 
     /// Reads remote memory into memory, in place: it is the transport's until the completion.
@@ -203,7 +205,7 @@ impl Ep {
             let begun = completion.begin();
             // SAFETY: as in `put_zcopy`.
             let status = unsafe { slot(ep.raw.get(), iov, count, remote_address, key.raw(), begun) };
-            ep.posted(status, completion, &ep.counters.get, bytes, Some(key), || held(memory))
+            ep.posted(status, completion, Kind::Get, bytes, Some(key), || held(memory))
         })
     }
 }

@@ -11,7 +11,9 @@ use super::http::{MOST_HEAD, Request};
 use super::server::MOST_CLIENTS;
 use super::text::{MOST_BYTES, render};
 use super::{Server, http};
-use crate::attach::reply::{IfaceReport, Sent, Snapshot, TransportCounter, WorkerReport, WorkerState};
+use crate::attach::reply::{
+    IfaceReport, LatencyReport, Sent, Snapshot, TransportCounter, WorkerReport, WorkerState,
+};
 use crate::property;
 
 /// Of every wait for something that happens.
@@ -78,6 +80,7 @@ fn iface(transport: &str, counters: Vec<TransportCounter>) -> IfaceReport {
         received: 8,
         received_bytes: 9,
         counters,
+        latencies: Vec::new(),
     }
 }
 
@@ -128,6 +131,37 @@ fn a_counter_that_a_transport_has_twice_is_one_sample() {
     let text = render(&snapshot("", Some(report(vec![iface("t", counters)])))).expect("it fits");
     let values = text.lines().filter(|line| line.starts_with("uct_interface_transport_counter{"));
     assert_eq!(values.map(|line| &line[line.len() - 1..]).collect::<Vec<_>>(), ["1", "2"]);
+}
+
+#[test]
+fn the_times_of_operations_are_a_summary_in_seconds_that_only_processes_with_histograms_have() {
+    let name = "uct_interface_operation_duration_seconds";
+    let mut iface = iface("t", Vec::new());
+    let text = render(&snapshot("", Some(report(vec![iface.clone()])))).expect("it fits");
+    assert!(!text.contains(name), "{text}");
+    iface.latencies = vec![LatencyReport {
+        kind: "get".to_owned(),
+        operations: 4,
+        p50_ns: 1_000,
+        p90_ns: 2_000,
+        p99_ns: 3_000,
+        p999_ns: 2_000_000_000,
+        max_ns: 5,
+        mean_ns: 500,
+    }];
+    let text = render(&snapshot("", Some(report(vec![iface])))).expect("it fits");
+    let lines: Vec<&str> = text.lines().filter(|line| line.contains(name)).skip(1).collect();
+    let labels = r#"worker="1",interface="3",transport="t",device="lo",kind="get""#;
+    let expected = [
+        format!("# TYPE {name} summary"),
+        format!(r#"{name}{{{labels},quantile="0.5"}} 0.000001000"#),
+        format!(r#"{name}{{{labels},quantile="0.9"}} 0.000002000"#),
+        format!(r#"{name}{{{labels},quantile="0.99"}} 0.000003000"#),
+        format!(r#"{name}{{{labels},quantile="0.999"}} 2.000000000"#),
+        format!("{name}_sum{{{labels}}} 0.000002000"),
+        format!("{name}_count{{{labels}}} 4"),
+    ];
+    assert_eq!(lines, expected);
 }
 
 #[test]

@@ -5,7 +5,7 @@
 
 use std::fmt::{self, Write};
 
-use crate::attach::reply::{IfaceReport, Sent, Snapshot, WorkerReport, WorkerState};
+use crate::attach::reply::{IfaceReport, LatencyReport, Sent, Snapshot, WorkerReport, WorkerState};
 
 /// Bytes of the text.
 pub(super) const MOST_BYTES: usize = 8 << 20;
@@ -17,6 +17,7 @@ type Metric<T> = (&'static str, Kind, &'static str, fn(&T) -> u64);
 enum Kind {
     Counter,
     Gauge,
+    Summary,
     Untyped,
 }
 
@@ -101,6 +102,16 @@ impl fmt::Display for Escaped<'_> {
     }
 }
 
+/// Nanoseconds, written as seconds.
+struct Seconds(u64);
+
+impl fmt::Display for Seconds {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (seconds, rest) = (self.0 / 1_000_000_000, self.0 % 1_000_000_000);
+        write!(f, "{seconds}.{rest:09}")
+    }
+}
+
 /// An interface, and its labels.
 struct Labelled<'a> {
     labels: String,
@@ -158,8 +169,7 @@ fn write_workers(text: &mut Text, workers: &[WorkerState]) -> fmt::Result {
     let help = "Time from the request for metrics to the progress that served it.";
     start(text, "uct_worker_delay_seconds", Kind::Gauge, help)?;
     for (number, WorkerReport { delay_ns, .. }) in reports() {
-        let (seconds, rest) = (delay_ns / 1_000_000_000, delay_ns % 1_000_000_000);
-        writeln!(text, "uct_worker_delay_seconds{{worker=\"{number}\"}} {seconds}.{rest:09}")?;
+        writeln!(text, "uct_worker_delay_seconds{{worker=\"{number}\"}} {}", Seconds(*delay_ns))?;
     }
     for &(name, kind, help, value) in OF_WORKERS {
         start(text, name, kind, help)?;
@@ -190,6 +200,7 @@ fn write_interfaces(text: &mut Text, interfaces: &[Labelled<'_>]) -> fmt::Result
             }
         }
     }
+    write_latencies(text, interfaces)?;
     let name = "uct_interface_transport_counter";
     start(
         text,
@@ -213,11 +224,35 @@ fn write_interfaces(text: &mut Text, interfaces: &[Labelled<'_>]) -> fmt::Result
     Ok(())
 }
 
+/// The times of operations. A process without latency histograms does not have this metric.
+fn write_latencies(text: &mut Text, interfaces: &[Labelled<'_>]) -> fmt::Result {
+    if interfaces.iter().all(|labelled| labelled.iface.latencies.is_empty()) {
+        return Ok(());
+    }
+    let name = "uct_interface_operation_duration_seconds";
+    let help = "Time of an operation from its post to its completion, by kind.";
+    start(text, name, Kind::Summary, help)?;
+    for Labelled { labels, iface } in interfaces {
+        for latency in &iface.latencies {
+            let LatencyReport { kind, operations, p50_ns, p90_ns, p99_ns, p999_ns, mean_ns, .. } = latency;
+            let quantiles = [("0.5", p50_ns), ("0.9", p90_ns), ("0.99", p99_ns), ("0.999", p999_ns)];
+            let labels = format!("{labels},kind=\"{}\"", Escaped(kind));
+            for (quantile, value) in quantiles {
+                writeln!(text, "{name}{{{labels},quantile=\"{quantile}\"}} {}", Seconds(*value))?;
+            }
+            writeln!(text, "{name}_sum{{{labels}}} {}", Seconds(mean_ns.saturating_mul(*operations)))?;
+            writeln!(text, "{name}_count{{{labels}}} {operations}")?;
+        }
+    }
+    Ok(())
+}
+
 /// The lines ahead of the samples of a metric.
 fn start(text: &mut Text, name: &str, kind: Kind, help: &str) -> fmt::Result {
     let kind = match kind {
         Kind::Counter => "counter",
         Kind::Gauge => "gauge",
+        Kind::Summary => "summary",
         Kind::Untyped => "untyped",
     };
     writeln!(text, "# HELP {name} {help}\n# TYPE {name} {kind}")
