@@ -30,3 +30,11 @@ wait $server || fail "the server of rc_send_read_write failed: $(cat /tmp/server
 grep -qxF 'SEND:       received "what the server sends"' /tmp/client || fail "SEND"
 grep -qxF "RDMA READ:  the server's memory holds \"what the client reads \"" /tmp/client || fail "RDMA READ"
 grep -xF 'RDMA WRITE: the memory holds "what the client writes"' /tmp/server || fail "RDMA WRITE"
+
+# The two short programs, led to the device by the configuration alone.
+UCT_TLS=rc_verbs timeout 60 listen 127.0.0.1:7000 >/tmp/server 2>&1 &
+listening 7000
+UCT_TLS=rc_verbs timeout 60 connect 127.0.0.1:7000 2>&1 | tee /tmp/client
+kill $!
+grep -qx "connected over rc_verbs/mlx5_0:1" /tmp/client || fail "connect is not over rc_verbs"
+grep -qx "the peer says hello" /tmp/client || fail "connect received no answer"
