@@ -1,16 +1,21 @@
 //! What goes into the guest: the kernel's modules, a shell, the verbs tools and libraries of this machine,
 //! this project's programs and plugins, and every shared library that they name.
-//! Built on ldd and `initramfs`; used by `vm`.
+//! Built on ldd, strip and `initramfs`; used by `vm`.
 
 use super::initramfs::Initramfs;
 use super::kernel::Kernel;
 use super::{GUEST_MODULES, host_and_guest};
 use crate::failure::{Context, Failure, Outcome};
-use crate::process::{capture, command};
+use crate::process::{capture, command, output};
 use crate::workspace::Built;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
+
+/// Bytes above which a program is stripped: those of the system have no debug information.
+const LARGE: usize = 4 << 20;
+/// How long that may take.
+const STRIP_LIMIT: Duration = Duration::from_secs(60);
 
 const INIT: &str = include_str!("../../../tests/vm/init");
 
@@ -74,6 +79,14 @@ pub fn gather(kernel: &Kernel, built: &Built, files: &[String], settings: &Setti
         add(&mut image, &path.host, &path.guest)?;
     }
     Ok(image)
+}
+
+/// The memory of the guest has room for the programs without their debug information, which is half of them.
+fn without_debug_information(program: &Path) -> Outcome<Vec<u8>> {
+    let stripped = tempfile::NamedTempFile::new().context(|| "cannot make a temporary file".to_owned())?;
+    let mut strip = command("strip");
+    output(strip.arg("--strip-debug").arg("-o").arg(stripped.path()).arg(program), STRIP_LIMIT)?;
+    fs::read(stripped.path()).context(|| format!("cannot read {}", stripped.path().display()))
 }
 
 struct Wanted {
@@ -141,8 +154,11 @@ fn add(image: &mut Initramfs, host: &Path, guest: &Path) -> Outcome {
         }
         return Ok(());
     }
-    let contents = fs::read(host).context(|| format!("cannot read {}", host.display()))?;
+    let mut contents = fs::read(host).context(|| format!("cannot read {}", host.display()))?;
     let is_elf = contents.starts_with(b"\x7fELF");
+    if is_elf && contents.len() > LARGE {
+        contents = without_debug_information(host)?;
+    }
     image.file(guest, contents);
     if is_elf {
         // The list is whole: it names what those libraries load too.

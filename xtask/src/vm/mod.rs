@@ -25,6 +25,7 @@ const GUEST_MODULES: &str = "/usr/lib/uct";
 pub const PACKAGES: &[Package] = &[
     Package { name: "qemu-system-x86", brings: "/usr/bin/qemu-system-x86_64" },
     Package { name: "busybox-static", brings: "/bin/busybox" },
+    Package { name: "binutils", brings: "/usr/bin/strip" },
     Package { name: "kmod", brings: "/sbin/depmod" },
     Package { name: "xz-utils", brings: "/usr/bin/xz" },
     Package { name: "zstd", brings: "/usr/bin/zstd" },
