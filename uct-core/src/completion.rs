@@ -11,7 +11,6 @@ use std::time::Duration;
 use ucs::{Error, Result, Status};
 use uct_abi::{UCT_INPROGRESS, UCT_OK, UctCompletion, UctStatus};
 
-use crate::iface::IfaceInner;
 use crate::latency::{Histograms, Kind, Timer};
 use crate::md::{Memory, RemoteKey, RkeyInner};
 use crate::worker::{Worker, WorkerInner};
@@ -326,9 +325,19 @@ impl Completion {
         Status::from_raw(status).into_result().map(|()| Posted::Done)
     }
 
+    /// Measures the time of an operation that is in flight, where the interface has histograms.
+    #[inline]
+    pub(crate) fn measure(&self, posted: Result<Posted>, kind: Kind, histograms: Option<&Rc<Histograms>>) {
+        if let Some(histograms) = histograms
+            && posted == Ok(Posted::InProgress)
+        {
+            self.start_timer(kind, histograms);
+        }
+    }
+
     /// Measures the time until all operations in flight have ended, unless that is measured already.
     #[cold]
-    pub(crate) fn measure(&self, kind: Kind, histograms: &Rc<Histograms>) {
+    fn start_timer(&self, kind: Kind, histograms: &Rc<Histograms>) {
         let inner = &*self.inner;
         if !self.is_done() && inner.state.get() & TIMED == 0 {
             inner.timer.set(Some(Timer::start(kind, histograms)));
@@ -474,7 +483,7 @@ impl fmt::Debug for Completion {
 
 /// Starts a flush or a check of an endpoint or interface, with or without a completion.
 pub(crate) fn flushed(
-    iface: &IfaceInner,
+    histograms: Option<&Rc<Histograms>>,
     completion: Option<&Completion>,
     slot: impl FnOnce(*mut uct_abi::UctCompletion) -> UctStatus,
 ) -> Result<Posted> {
@@ -482,7 +491,7 @@ pub(crate) fn flushed(
         Some(completion) => {
             let status = slot(completion.begin());
             let posted = completion.started(status, None, std::iter::empty);
-            iface.measure(posted, Kind::Flush, completion);
+            completion.measure(posted, Kind::Flush, histograms);
             posted
         }
         None => match slot(std::ptr::null_mut()) {

@@ -23,7 +23,7 @@ use crate::completion::{Completion, Posted, flushed};
 use crate::config::text;
 use crate::ep::{EpRecord, Flush};
 use crate::error::{OpenError, Refused};
-use crate::latency::{Histograms, Kind, Latency};
+use crate::latency::{Histograms, Latency};
 use crate::log;
 use crate::md::MemoryDomain;
 use crate::reason::Reason;
@@ -315,7 +315,7 @@ impl Iface {
     pub fn flush(&self, flags: Flush, completion: Option<&Completion>) -> Result<Posted> {
         self.inner.worker.check_process()?;
         let slot = self.inner.ops.flush.expect("the loader fills every slot");
-        flushed(&self.inner, completion, |completion| {
+        flushed(self.inner.histograms(), completion, |completion| {
             // SAFETY: the interface is open; the completion counts this operation or is null.
             unsafe { slot(self.inner.raw(), flags.bits(), completion) }
         })
@@ -384,14 +384,10 @@ impl IfaceInner {
         self.histograms.as_ref().map(|histograms| histograms.latencies()).unwrap_or_default()
     }
 
-    /// Measures the time of an operation if it is in flight and the interface has histograms.
+    /// For the times of its operations.
     #[inline]
-    pub(crate) fn measure(&self, posted: Result<Posted>, kind: Kind, completion: &Completion) {
-        if let Some(histograms) = &self.histograms
-            && posted == Ok(Posted::InProgress)
-        {
-            completion.measure(kind, histograms);
-        }
+    pub(crate) fn histograms(&self) -> Option<&Rc<Histograms>> {
+        self.histograms.as_ref()
     }
 
     /// Its endpoints, for reports.

@@ -19,11 +19,11 @@ use super::place;
 use super::reply::{Reply, SCHEMA, Snapshot};
 
 /// How long a process may take to reply: its workers have a second.
-const LIMIT: Duration = Duration::from_secs(5);
+const LIMIT: Duration = Duration::from_secs(20);
 /// Bytes of a reply.
 const MOST_BYTES: usize = 64 << 20;
 
-/// What the process `pid` of this user has done so far. Blocks for a second if a worker there makes no progress, and for 5 s at most.
+/// What the process `pid` of this user has done so far. Blocks for a second if a worker there makes no progress, and for 20 s at most.
 ///
 /// # Errors
 /// There is no such process; it is another user's; its key `attach` is off; it does not reply.

@@ -244,7 +244,7 @@ impl Ep {
                 )
             };
             let posted = completion.started(status, None, || held(memory));
-            ep.iface.measure(posted, Kind::AmZcopy, completion);
+            completion.measure(posted, Kind::AmZcopy, ep.iface.histograms());
             match posted {
                 Ok(_) => ep.counters.am_zcopy.add(header.len() + bytes),
                 Err(_) => ep.refused(status, &ep.counters.am_zcopy, header.len() + bytes)?,

@@ -288,7 +288,7 @@ impl Ep {
         let ep = &*self.inner;
         let slot = slot!(ep.flush);
         // SAFETY: the endpoint is alive; the completion counts this operation or is null.
-        let posted = flushed(&ep.iface, completion, |completion| unsafe {
+        let posted = flushed(ep.iface.histograms(), completion, |completion| unsafe {
             slot(ep.raw.get(), flags.bits(), completion)
         });
         if posted.is_ok() {
@@ -318,7 +318,7 @@ impl Ep {
         let ep = &*self.inner;
         let slot = slot!(ep.check);
         // SAFETY: the endpoint is alive; the completion counts this operation or is null.
-        flushed(&ep.iface, completion, |completion| unsafe { slot(ep.raw.get(), 0, completion) })
+        flushed(ep.iface.histograms(), completion, |completion| unsafe { slot(ep.raw.get(), 0, completion) })
     }
 
     /// Its own address, for a peer's [`Ep::connect_to_ep`].

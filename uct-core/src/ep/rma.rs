@@ -31,7 +31,7 @@ impl EpInner {
         I: IntoIterator<Item = Held>,
     {
         let posted = completion.started(status, key, held);
-        self.iface.measure(posted, kind, completion);
+        completion.measure(posted, kind, self.iface.histograms());
         let counter = self.counters.of(kind);
         match posted {
             Ok(_) => counter.add(bytes),
