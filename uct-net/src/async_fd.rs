@@ -16,7 +16,7 @@ impl Readable {
     /// Watches a duplicate of the descriptor.
     pub(crate) fn new(fd: BorrowedFd<'_>) -> io::Result<Readable> {
         let fd = fd.try_clone_to_owned()?;
-        // SAFETY: an owned descriptor stays open, and the same, as long as its owner, which the result holds and gives to nobody.
+        // SAFETY: an owned descriptor stays open, and the same, as long as its owner, which the result holds and does not give away.
         let watched = unsafe { AsyncFd::register_with_interest(fd, Interest::READABLE) }?;
         Ok(Readable(watched))
     }

@@ -1,4 +1,4 @@
-//! Addresses, private data, refusals, and what each failure says.
+//! Addresses, private data, refusals, and the text of each failure.
 
 mod support;
 
@@ -80,18 +80,18 @@ fn a_unix_path_is_an_address_and_is_gone_with_its_listener() {
     std::fs::create_dir_all(&directory).expect("a directory");
     let path = directory.join("listener");
     let address = format!("unix:{}", path.display());
-    let (says, hears) = std::sync::mpsc::channel();
+    let (sender, receiver) = std::sync::mpsc::channel();
     let server_address = address.clone();
     let server = std::thread::spawn(move || {
         let net = net(support::patient());
         net.block_on(async {
             let mut listener = net.listen(server_address).await?;
             assert_eq!(listener.port(), None);
-            says.send(()).expect("the client waits");
+            sender.send(()).expect("the client waits");
             listener.accept().await?.accept().await?.recv().within(LIMIT).await.map(|_| ())
         })
     });
-    hears.recv_timeout(LIMIT).expect("the server listens");
+    receiver.recv_timeout(LIMIT).expect("the server listens");
     let net = net(support::patient());
     net.block_on(async { net.connect(&address).await?.send(b"over a path").await }).expect("connected");
     drop(net);
@@ -115,7 +115,7 @@ fn a_name_is_looked_up() {
 }
 
 #[test]
-fn every_failure_says_its_stage_the_address_and_what_to_try() {
+fn every_failure_has_its_stage_the_address_and_a_remedy() {
     let net = net(support::patient());
     let fails = |address: &str| {
         let address = address.to_owned();
@@ -151,7 +151,7 @@ fn every_failure_says_its_stage_the_address_and_what_to_try() {
 }
 
 #[test]
-fn a_listener_that_says_nothing_ends_the_call_at_the_limit() {
+fn a_call_of_a_silent_listener_ends_at_the_limit() {
     let silent = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = silent.local_addr().expect("an address").to_string();
     let net = net(support::patient());
@@ -170,13 +170,13 @@ fn a_listener_that_says_nothing_ends_the_call_at_the_limit() {
 
 #[test]
 fn a_transport_that_one_side_does_not_have_is_not_chosen_and_the_reason_is_the_peer() {
-    let (says, hears) = std::sync::mpsc::channel();
+    let (sender, receiver) = std::sync::mpsc::channel();
     let server_context = support::with(&[("tls", "tcp")]);
     let server = std::thread::spawn(move || {
         let net = Net::new(&server_context, support::patient()).expect("a net");
         net.block_on(async {
             let mut listener = net.listen("127.0.0.1:0").await?;
-            says.send(listener.address()).expect("the client waits");
+            sender.send(listener.address()).expect("the client waits");
             let connection = listener.accept().await?.accept().await?;
             connection.recv().within(LIMIT).await?;
             let refused = listener.accept().await?.accept().await;
@@ -184,7 +184,7 @@ fn a_transport_that_one_side_does_not_have_is_not_chosen_and_the_reason_is_the_p
             Ok::<_, uct_net::Error>(())
         })
     });
-    let address = hears.recv_timeout(LIMIT).expect("the server listens");
+    let address = receiver.recv_timeout(LIMIT).expect("the server listens");
     let net = net(support::patient());
     net.block_on(async {
         let connection = net.connect(&address).await?;

@@ -22,16 +22,16 @@ fn served<T: Send + 'static>(
     client: impl FnOnce(Call),
     server: impl AsyncFnOnce(Incoming) -> Result<T> + Send + 'static,
 ) -> Result<T> {
-    let (says, hears) = mpsc::channel();
+    let (sender, receiver) = mpsc::channel();
     let thread = std::thread::spawn(move || {
         let net = net(NetOptions { window: 65_536, ..support::patient() });
         net.block_on(async {
             let mut listener = net.listen("127.0.0.1:0").await?;
-            says.send(listener.address()).expect("the client waits");
+            sender.send(listener.address()).expect("the client waits");
             server(listener.accept().await?).await
         })
     });
-    let address = hears.recv_timeout(LIMIT).expect("the server listens");
+    let address = receiver.recv_timeout(LIMIT).expect("the server listens");
     client(Raw::new().call(&address, transport));
     thread.join().expect("the server's thread")
 }
@@ -44,7 +44,7 @@ fn messages_ahead_of_the_frame_are_kept_until_the_lane_is_open() {
             assert_eq!(connection.send(raw::PROBE, WINDOW, b""), Ok(()));
             assert_eq!(connection.send(raw::LAST, WINDOW, b"early"), Ok(()));
             connection.call.raw.settle();
-            connection.call.say(raw::DIRECT);
+            connection.call.propose(raw::DIRECT);
             assert_eq!(connection.receive().expect("an answer").0, raw::PROBE_REPLY);
             connection.call.socket.write_all(&raw::frame(raw::CONNECTED, b"")).expect("sent");
             assert_eq!(connection.receive(), Some((raw::LAST, b"seen".to_vec())));
@@ -68,9 +68,9 @@ fn more_than_the_window_ahead_of_the_frame_ends_the_connection() {
             let _ = connection.send(raw::LAST, WINDOW, &[1; 8000]);
         }
         connection.call.raw.settle();
-        connection.call.say(raw::DIRECT);
-        if let Some(told) = connection.aborted() {
-            assert!(told.contains("credit"), "{told}");
+        connection.call.propose(raw::DIRECT);
+        if let Some(reason) = connection.aborted() {
+            assert!(reason.contains("credit"), "{reason}");
         }
     };
     let served = served("posix/memory", client, async |incoming| {
@@ -87,8 +87,8 @@ fn more_than_the_window_ahead_of_the_frame_ends_the_connection() {
 #[test]
 fn a_second_lane_is_none_without_waiting() {
     let client = |mut call: Call| {
-        call.say(raw::DIRECT);
-        call.say(raw::DIRECT);
+        call.propose(raw::DIRECT);
+        call.propose(raw::DIRECT);
         let _ = call.socket.read_to_end(&mut Vec::new());
     };
     let served = served("posix/memory", client, async |incoming| incoming.accept().await.map(|_| ()));
@@ -105,20 +105,20 @@ fn a_caller_of_another_version_is_refused_in_words() {
         let caller = std::thread::spawn(move || {
             let mut caller = TcpStream::connect(address).expect("the listener lives");
             caller.write_all(b"UCTN\x03\x01\0\0\x08\0\0\0\0\0\0\0\0\0\0\0").expect("sent");
-            let mut said = Vec::new();
-            caller.read_to_end(&mut said).expect("an end");
-            said
+            let mut received = Vec::new();
+            caller.read_to_end(&mut received).expect("an end");
+            received
         });
         while !caller.is_finished() {
             let accepted = net.within(std::time::Duration::from_millis(2), listener.accept()).await;
             assert!(accepted.is_none(), "it is let in");
         }
-        let said = caller.join().expect("the caller's thread");
-        assert_eq!(said[..6], *b"UCTN\x04\x03", "what its version reads, and says that it is another one");
-        let said = String::from_utf8_lossy(&said).into_owned();
+        let received = caller.join().expect("the caller's thread");
+        assert_eq!(received[..6], *b"UCTN\x04\x03", "a refusal in the format of its version");
+        let received = String::from_utf8_lossy(&received).into_owned();
         assert!(
-            said.contains("the peer has version 3, this side version 4; update the older one"),
-            "{said:?}"
+            received.contains("the peer has version 3, this side version 4; update the older one"),
+            "{received:?}"
         );
     });
 }

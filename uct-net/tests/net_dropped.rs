@@ -1,5 +1,5 @@
 //! Futures that are dropped wherever they wait, and connections that end while something waits: nothing is lost without an error,
-//! nothing comes twice, and nobody waits for ever.
+//! nothing comes twice, and no side waits for ever.
 
 #[path = "../../ucs/testing/seed.rs"]
 mod seed;
@@ -83,7 +83,7 @@ fn sends_and_receives_that_are_dropped_lose_nothing_and_double_nothing() {
 }
 
 #[test]
-fn connects_and_accepts_that_are_dropped_leave_nobody_waiting() {
+fn connects_and_accepts_that_are_dropped_end_the_wait_of_the_peer() {
     let seed = seed::printed() | 1;
     for transport in transports() {
         let rounds = 60;
@@ -102,7 +102,7 @@ fn connects_and_accepts_that_are_dropped_leave_nobody_waiting() {
                     }
                     if let Some(Ok(connection)) = polled(random.below(1500), incoming.accept()).await {
                         let end = connection.recv().within(LIMIT).await.expect_err("the peer sends nothing");
-                        assert!(!end.is_timeout(), "the peer is gone and nobody says so: {end}");
+                        assert!(!end.is_timeout(), "the peer is gone without an error: {end}");
                     }
                 }
             },
@@ -115,7 +115,7 @@ fn connects_and_accepts_that_are_dropped_leave_nobody_waiting() {
                         continue;
                     };
                     let _ = connection.close().within(LIMIT).await.inspect_err(|error| {
-                        assert!(!error.is_timeout(), "the peer is gone and nobody says so: {error}");
+                        assert!(!error.is_timeout(), "the peer is gone without an error: {error}");
                     });
                 }
                 let connection = net.connect(&address).require(&*transport).private("last").await?;
@@ -250,7 +250,7 @@ fn a_connection_closes_once_the_message_ahead_of_the_end_is_taken_back() {
 }
 
 #[test]
-fn a_reader_that_comes_too_late_is_told_that_the_rest_is_lost() {
+fn a_reader_that_is_too_late_gets_an_error_that_the_rest_is_lost() {
     for transport in transports() {
         pair(
             NetOptions { window: 4096, ..support::patient() },
@@ -275,7 +275,7 @@ fn a_reader_that_comes_too_late_is_told_that_the_rest_is_lost() {
                 }
                 let error =
                     connection.recv().within(LIMIT).await.expect_err("the rest was not taken in time");
-                assert!(!error.is_timeout(), "over {transport} nobody says so: {error}");
+                assert!(!error.is_timeout(), "over {transport} without an error: {error}");
                 assert!(!error.is_closed_by_peer(), "the message was lost: {error}");
                 other.send(b"seen").await
             },
@@ -286,7 +286,7 @@ fn a_reader_that_comes_too_late_is_told_that_the_rest_is_lost() {
 #[test]
 fn an_orderly_end_stays_one_when_the_peer_is_gone() {
     for transport in transports() {
-        let (tells, told) = std::sync::mpsc::channel();
+        let (sender, receiver) = std::sync::mpsc::channel();
         pair(
             support::patient(),
             async move |_net, mut listener| {
@@ -296,13 +296,13 @@ fn an_orderly_end_stays_one_when_the_peer_is_gone() {
                 }
                 connection.close().within(LIMIT).await?;
                 drop(connection);
-                tells.send(()).expect("the client waits");
+                sender.send(()).expect("the client waits");
                 Ok(())
             },
             async move |net, address| {
                 let connection = net.connect(address).require(&*transport).await?;
                 // Driven until the peer's endpoint, its interfaces and its thread are gone.
-                while told.try_recv().is_err() {
+                while receiver.try_recv().is_err() {
                     net.sleep(Duration::from_millis(1)).await;
                 }
                 net.sleep(Duration::from_millis(300)).await;

@@ -1,4 +1,4 @@
-//! Callers of a listener that say anything at any time: the listener lives, and honest callers are served meanwhile.
+//! Callers of a listener that send anything at any time: the listener lives, and honest callers are served meanwhile.
 
 #[path = "../../ucs/testing/seed.rs"]
 mod seed;
@@ -46,7 +46,7 @@ fn frame(random: &mut Random) -> Vec<u8> {
 }
 
 #[test]
-fn callers_that_say_anything_do_not_keep_honest_ones_away() {
+fn callers_that_send_random_bytes_do_not_keep_honest_ones_away() {
     let seed = seed::printed() | 1;
     let rounds = if std::env::var_os("UCT_TEST_HOSTILE").is_some() { 20_000 } else { 400 };
     pair(

@@ -53,7 +53,7 @@ fn harm_on_the_path_is_an_error_of_both_sides() {
         (Harm::Reset, 100, "", ""),
     ];
     for (harm, length, at_server, at_client) in harms {
-        let (says, hears) = mpsc::channel();
+        let (sender, receiver) = mpsc::channel();
         pair_of(
             &far(),
             confidential(),
@@ -71,7 +71,7 @@ fn harm_on_the_path_is_an_error_of_both_sides() {
                 is_failure(&error);
                 assert!(error.to_string().contains(at_server), "{harm:?}: {error}");
                 is_failure(&connection.closed().await);
-                says.send(error.to_string()).expect("it is awaited");
+                sender.send(error.to_string()).expect("it is awaited");
                 Ok(())
             },
             async |net, address| {
@@ -85,7 +85,7 @@ fn harm_on_the_path_is_an_error_of_both_sides() {
                         break error;
                     }
                     if harm == Harm::Drop || harm == Harm::Reset {
-                        // What follows what was dropped tells of it.
+                        // What follows reveals what was dropped.
                         continue;
                     }
                     break connection.recv().within(LIMIT).await.expect_err("nothing is sent");
@@ -96,7 +96,7 @@ fn harm_on_the_path_is_an_error_of_both_sides() {
                 is_failure(&error);
                 println!(
                     "{harm:?}: the server: {}; the client: {error}",
-                    hears.recv_timeout(LIMIT).expect("the server's error")
+                    receiver.recv_timeout(LIMIT).expect("the server's error")
                 );
                 Ok(())
             },
@@ -120,7 +120,7 @@ fn a_cut_in_the_middle_of_the_end_is_no_orderly_end() {
             let connection = net.connect(&path.address).within(LIMIT).await?;
             connection.recv().within(LIMIT).await?;
             path.do_harm(Harm::Truncate);
-            is_failure(&connection.close().within(LIMIT).await.expect_err("nobody has confirmed it"));
+            is_failure(&connection.close().within(LIMIT).await.expect_err("it is not confirmed"));
             Ok(())
         },
     );
@@ -129,7 +129,7 @@ fn a_cut_in_the_middle_of_the_end_is_no_orderly_end() {
 /// Connects two sides through a relay, which flips a bit of the byte with this number of what the client sends. Returns how many bytes the client
 /// sent, and the results of the client and of the server.
 fn connect_through_relay(flipped: Option<usize>) -> (usize, Result<(), Error>, Result<(), Error>) {
-    let (says, hears) = mpsc::channel();
+    let (sender, receiver) = mpsc::channel();
     let options = NetOptions {
         handshake_timeout: Duration::from_secs(3),
         lane_timeout: Duration::from_secs(3),
@@ -142,7 +142,7 @@ fn connect_through_relay(flipped: Option<usize>) -> (usize, Result<(), Error>, R
         let net = Net::new(&far(), server_options).expect("a net");
         net.block_on(async {
             let mut listener = net.listen("127.0.0.1:0").await.expect("it listens");
-            says.send(listener.address()).expect("it is awaited");
+            sender.send(listener.address()).expect("it is awaited");
             while !ended.load(Ordering::Relaxed) {
                 // Only this may be broken off without a loss: a request that is dropped is rejected.
                 let Some(incoming) = net.within(Duration::from_millis(20), listener.accept()).await else {
@@ -155,7 +155,7 @@ fn connect_through_relay(flipped: Option<usize>) -> (usize, Result<(), Error>, R
             Ok(())
         })
     });
-    let address = hears.recv_timeout(LIMIT).expect("it listens");
+    let address = receiver.recv_timeout(LIMIT).expect("it listens");
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let there = listener.local_addr().expect("an address");
     let relay = thread::spawn(move || {
@@ -236,12 +236,12 @@ fn peers_that_stop_anywhere_are_hung_up_on_and_honest_ones_are_served() {
         max_half_open: 4,
         ..support::patient()
     };
-    let (says, hears) = mpsc::channel();
+    let (sender, receiver) = mpsc::channel();
     let server = thread::spawn(move || {
         let net = Net::new(&far(), options).expect("a net");
         net.block_on(async {
             let mut listener = net.listen("127.0.0.1:0").await?;
-            says.send(listener.address()).expect("it is awaited");
+            sender.send(listener.address()).expect("it is awaited");
             loop {
                 if let Ok(connection) = listener.accept().await?.accept().await {
                     connection.send(b"welcome").await?;
@@ -250,10 +250,10 @@ fn peers_that_stop_anywhere_are_hung_up_on_and_honest_ones_are_served() {
             }
         })
     });
-    let address = hears.recv_timeout(LIMIT).expect("it listens");
-    for said in [&b""[..], b"UCTN", b"UCTN\x04\x01\0\0\xff\xff\x03\0"] {
+    let address = receiver.recv_timeout(LIMIT).expect("it listens");
+    for sent in [&b""[..], b"UCTN", b"UCTN\x04\x01\0\0\xff\xff\x03\0"] {
         let mut stream = raw(&address, &authority);
-        let _ = stream.write_all(said).and_then(|()| stream.flush());
+        let _ = stream.write_all(sent).and_then(|()| stream.flush());
         let _ = stream.read_to_end(&mut Vec::new());
     }
     let client =

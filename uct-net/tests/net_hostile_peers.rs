@@ -29,12 +29,12 @@ fn attacked(
     check: impl AsyncFn(Connection) + Send + Copy + 'static,
 ) {
     for transport in TRANSPORTS {
-        let (says, hears) = mpsc::channel();
+        let (sender, receiver) = mpsc::channel();
         let server = std::thread::spawn(move || {
             let net = net(options());
             net.block_on(async {
                 let mut listener = net.listen("127.0.0.1:0").await?;
-                says.send(listener.address()).expect("the client waits");
+                sender.send(listener.address()).expect("the client waits");
                 let honest = listener.accept().await?.accept().await?;
                 assert_eq!(&*honest.recv().within(LIMIT).await?, b"before");
                 honest.send(b"seen").await?;
@@ -48,7 +48,7 @@ fn attacked(
             })
             .expect("the server's side");
         });
-        let address = hears.recv_timeout(LIMIT).expect("the server listens");
+        let address = receiver.recv_timeout(LIMIT).expect("the server listens");
         let client = net(support::patient());
         let honest = client.block_on(async {
             let honest = client.connect(&address).require(transport).await?;
@@ -71,13 +71,13 @@ fn attacked(
     }
 }
 
-/// As [`attacked`]; both sides are told `reason`.
+/// As [`attacked`]; both sides get `reason`.
 fn ends(harm: impl Fn(&mut RawConnection) + Copy, reason: &'static str) {
     attacked(
         |hostile| {
             harm(hostile);
-            if let Some(told) = hostile.aborted() {
-                assert!(told.contains(reason), "{told:?}, expected {reason:?}");
+            if let Some(text) = hostile.aborted() {
+                assert!(text.contains(reason), "{text:?}, expected {reason:?}");
             }
         },
         async move |harmed| {
@@ -196,7 +196,7 @@ fn the_reason_of_an_abort_moves_no_cursor() {
 }
 
 #[test]
-fn floods_of_ends_answers_credit_and_strays_harm_nobody() {
+fn floods_of_ends_answers_credit_and_strays_harm_no_other_connection() {
     attacked(
         |hostile| {
             for number in 0..20_000_u64 {

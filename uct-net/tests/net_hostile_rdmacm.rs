@@ -30,9 +30,9 @@ const ABORT: u8 = 8;
 const SHARE: u8 = 9;
 const OFFER: u8 = 10;
 
-/// What a raw peer has been told.
+/// An event of the connection manager at a raw peer.
 #[derive(Debug)]
-enum Told {
+enum RawEvent {
     Resolved,
     Connected(Vec<u8>),
     Over(Status, Vec<u8>),
@@ -49,7 +49,7 @@ struct Raw {
     iface: Iface,
     ep: Ep,
     inbox: Rc<RefCell<Inbox>>,
-    told: Rc<RefCell<VecDeque<Told>>>,
+    events: Rc<RefCell<VecDeque<RawEvent>>>,
 }
 
 impl Raw {
@@ -63,28 +63,28 @@ impl Raw {
         iface.set_am_handler(AM_ID, move |message| {
             came.borrow_mut().push_back((message[8], message[16..].to_vec()));
         });
-        Raw { worker, cm, iface, ep, inbox, told: Rc::default() }
+        Raw { worker, cm, iface, ep, inbox, events: Rc::default() }
     }
 
     fn token(&self) -> Option<CmToken> {
         self.ep.cm_token().ok()
     }
 
-    /// What an honest side says of its endpoint.
-    fn card(&self) -> Vec<u8> {
+    /// The private data of an honest side.
+    fn private_data(&self) -> Vec<u8> {
         let IfaceAddress { device, iface, .. } = self.iface.address().expect("an address");
         let endpoint = self.ep.address().expect("an address");
         [&[b'U', VERSION][..], &OWN_TOKEN.to_le_bytes(), &device, &iface, &endpoint].concat()
     }
 
     /// Connects the endpoint to the peer's; its token.
-    fn join(&self, card: &[u8]) -> u64 {
+    fn join(&self, private_data: &[u8]) -> u64 {
         let own = self.iface.address().expect("an address");
-        let (device, rest) = card[10..].split_at(own.device.len());
+        let (device, rest) = private_data[10..].split_at(own.device.len());
         let (iface, endpoint) = rest.split_at(own.iface.len());
         let peer = IfaceAddress { device: device.to_vec(), iface: iface.to_vec(), ..own };
         self.ep.connect_to_ep(&peer, endpoint).expect("connected");
-        u64::from_le_bytes(card[2..10].try_into().expect("eight bytes"))
+        u64::from_le_bytes(private_data[2..10].try_into().expect("eight bytes"))
     }
 
     #[track_caller]
@@ -101,47 +101,47 @@ impl Raw {
     }
 
     #[track_caller]
-    fn told(&self) -> Told {
-        self.until("event", || self.told.borrow_mut().pop_front())
+    fn next_event(&self) -> RawEvent {
+        self.until("event", || self.events.borrow_mut().pop_front())
     }
 
-    /// Calls with these private data; what the listener says.
-    fn call(&self, address: &str, private: &[u8]) -> (CmEp, Told) {
+    /// Calls with these private data; returns the event that follows.
+    fn call(&self, address: &str, private: &[u8]) -> (CmEp, RawEvent) {
         let source = rdmacm::is_pair().then(|| "10.7.0.1:0".parse().expect("an address"));
         let options = ConnectOptions { source, timeout: Some(LIMIT) };
-        let told = Rc::clone(&self.told);
+        let events = Rc::clone(&self.events);
         let ep = self.cm.connect(address.parse().expect("an address"), options, move |_ep, event| {
-            told.borrow_mut().push_back(match event {
-                CmEvent::Resolved { .. } => Told::Resolved,
-                CmEvent::Connected { private } => Told::Connected(private.to_vec()),
-                CmEvent::Failed { error, private, .. } => Told::Over(error, private.to_vec()),
-                CmEvent::Disconnected { .. } => Told::Over(Status::CONNECTION_RESET, vec![]),
+            events.borrow_mut().push_back(match event {
+                CmEvent::Resolved { .. } => RawEvent::Resolved,
+                CmEvent::Connected { private } => RawEvent::Connected(private.to_vec()),
+                CmEvent::Failed { error, private, .. } => RawEvent::Over(error, private.to_vec()),
+                CmEvent::Disconnected { .. } => RawEvent::Over(Status::CONNECTION_RESET, vec![]),
                 CmEvent::Notified => return,
             });
         });
         let ep = ep.expect("an address that leads there");
-        assert!(matches!(self.told(), Told::Resolved));
+        assert!(matches!(self.next_event(), RawEvent::Resolved));
         ep.send(CmData { private, token: self.token() }).expect("resolved");
-        let answer = self.told();
+        let answer = self.next_event();
         (ep, answer)
     }
 
     /// Calls as an honest client; what messages to the listener carry.
     fn connect(&self, address: &str) -> (CmEp, u64) {
-        let (ep, told) = self.call(address, &self.card());
-        let Told::Connected(card) = told else { panic!("{told:?}") };
-        let token = self.join(&card);
+        let (ep, event) = self.call(address, &self.private_data());
+        let RawEvent::Connected(private_data) = event else { panic!("{event:?}") };
+        let token = self.join(&private_data);
         ep.notify().expect("connected");
         (ep, token)
     }
 
     /// Accepts a caller with these private data.
     fn accept(&self, request: Request, private: &[u8]) -> CmEp {
-        let told = Rc::clone(&self.told);
+        let events = Rc::clone(&self.events);
         let data = CmData { private, token: self.token() };
         let ep = request.accept(&self.cm, data, Some(LIMIT), move |_ep, event| {
             if !matches!(event, CmEvent::Notified) {
-                told.borrow_mut().push_back(Told::Over(Status::CONNECTION_RESET, vec![]));
+                events.borrow_mut().push_back(RawEvent::Over(Status::CONNECTION_RESET, vec![]));
             }
         });
         ep.expect("the client waits")
@@ -161,11 +161,11 @@ impl Raw {
         })
     }
 
-    /// What the peer says as it gives the connection up; `None` if it ends it in order.
+    /// The reason with which the peer gives the connection up; `None` if it ends it in order.
     fn aborted(&self) -> Option<String> {
         loop {
             let next = self.until("message", || {
-                let is_over = self.ep.failure().is_some() || !self.told.borrow().is_empty();
+                let is_over = self.ep.failure().is_some() || !self.events.borrow().is_empty();
                 let message = self.inbox.borrow_mut().pop_front();
                 message.or_else(|| is_over.then(|| (FIN, Vec::new())))
             });
@@ -211,7 +211,7 @@ fn private_data_that_no_honest_caller_sends_are_rejected_with_the_reason() {
     let Some(machine) = machine() else { return };
     attacked(&machine, patient(), |address| {
         let raw = Raw::new(&machine.context, devices().0);
-        let good = raw.card();
+        let good = raw.private_data();
         let mut other_version = good.clone();
         other_version[1] = VERSION + 1;
         // An address that is none of rc_verbs, and the endpoint number 0.
@@ -227,8 +227,8 @@ fn private_data_that_no_honest_caller_sends_are_rejected_with_the_reason() {
             (&bad_endpoint, "address"),
         ] {
             let raw = Raw::new(&machine.context, devices().0);
-            let (_ep, told) = raw.call(address, private);
-            let Told::Over(Status::REJECTED, text) = told else { panic!("{reason}: {told:?}") };
+            let (_ep, event) = raw.call(address, private);
+            let RawEvent::Over(Status::REJECTED, text) = event else { panic!("{reason}: {event:?}") };
             let text = String::from_utf8_lossy(&text).into_owned();
             assert!(text.contains(reason), "{text:?}, expected {reason:?}");
         }
@@ -288,7 +288,7 @@ fn silent_callers_take_a_bounded_number_of_places_for_a_bounded_time() {
     let options = NetOptions { max_half_open: 1, handshake_timeout: Duration::from_secs(2), ..patient() };
     attacked(&machine, options, |address| {
         let raws: Vec<_> = (0..2).map(|_| Raw::new(&machine.context, devices().0)).collect();
-        // The first one says nothing; the second one waits for its place.
+        // The first one is silent; the second one waits for its place.
         let silent: Vec<_> = raws.iter().map(|raw| raw.connect(address)).collect();
         for raw in &raws {
             raw.aborted();
@@ -304,7 +304,7 @@ fn callers_that_are_gone_at_any_stage_leave_nothing() {
         for stage in 0..4 {
             let raw = Raw::new(&machine.context, devices().0);
             match stage {
-                0 => drop(raw.call(address, &raw.card())),
+                0 => drop(raw.call(address, &raw.private_data())),
                 1 => drop(raw.connect(address)),
                 2 => {
                     let (_ep, token) = raw.connect(address);
@@ -321,9 +321,9 @@ fn callers_that_are_gone_at_any_stage_leave_nothing() {
     });
 }
 
-/// A listener that is no `uct-net`: answers the first caller as `answer` says.
+/// A listener that is no `uct-net`: `answer` answers the first caller.
 fn listener(machine: &Machine, answer: impl FnOnce(&Raw, Request) + Send + 'static) -> SocketAddr {
-    let (says, hears) = std::sync::mpsc::channel();
+    let (sender, receiver) = std::sync::mpsc::channel();
     let context = machine.context.clone();
     std::thread::spawn(move || {
         let raw = Raw::new(&context, devices().1);
@@ -332,15 +332,15 @@ fn listener(machine: &Machine, answer: impl FnOnce(&Raw, Request) + Send + 'stat
         let place = format!("{}:0", host()).parse().expect("an address");
         let listener = raw.cm.listen(place, None, move |request| kept.borrow_mut().push_back(request));
         let listener = listener.expect("it listens");
-        says.send(listener.address().expect("it listens")).expect("the client waits");
+        sender.send(listener.address().expect("it listens")).expect("the client waits");
         let request = raw.until("caller", || requests.borrow_mut().pop_front());
         answer(&raw, request);
     });
-    hears.recv_timeout(LIMIT).expect("it listens")
+    receiver.recv_timeout(LIMIT).expect("it listens")
 }
 
 #[test]
-fn a_listener_that_is_another_program_is_an_error_that_says_so() {
+fn a_listener_that_is_another_program_is_an_error_with_that_reason() {
     let Some(machine) = machine() else { return };
     let call = |options: NetOptions, address: SocketAddr| {
         let net = Net::new(&machine.context, options).expect("a net");
@@ -348,7 +348,7 @@ fn a_listener_that_is_another_program_is_an_error_that_says_so() {
     };
     let address = listener(&machine, move |raw, request| {
         let _ep = raw.accept(request, b"hello");
-        raw.told();
+        raw.next_event();
     });
     let error = call(patient(), address);
     assert_eq!((error.stage, error.status), (Stage::Dial, Status::UNSUPPORTED));
@@ -361,21 +361,21 @@ fn a_listener_that_is_another_program_is_an_error_that_says_so() {
     assert_eq!((error.stage, error.status), (Stage::Dial, Status::REJECTED));
     assert!(error.to_string().contains("not\u{fffd}[2J here"), "{error}");
 
-    // It accepts, and says nothing or garbage over the lane.
-    for says in [None, Some(&b"SSH-2.0-OpenSSH"[..])] {
+    // It accepts, and sends nothing or garbage over the lane.
+    for bytes in [None, Some(&b"SSH-2.0-OpenSSH"[..])] {
         let address = listener(&machine, move |raw, request| {
             let token = raw.join(request.private());
-            let _ep = raw.accept(request, &raw.card());
+            let _ep = raw.accept(request, &raw.private_data());
             raw.until("Hello", || (!raw.inbox.borrow().is_empty()).then_some(()));
-            if let Some(says) = says {
-                raw.send(token, LAST, says);
+            if let Some(bytes) = bytes {
+                raw.send(token, LAST, bytes);
             }
-            raw.told();
+            raw.next_event();
         });
         let options = NetOptions { handshake_timeout: Duration::from_secs(3), ..patient() };
         let error = call(options, address);
         assert_eq!(error.stage, Stage::Handshake, "{error}");
-        let expected = if says.is_some() { "it uses another protocol" } else { "handshake_timeout" };
+        let expected = if bytes.is_some() { "it uses another protocol" } else { "handshake_timeout" };
         assert!(error.to_string().contains(expected), "{error}");
     }
 }

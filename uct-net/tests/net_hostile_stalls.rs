@@ -97,7 +97,7 @@ fn a_caller_that_reads_nothing_ends_at_the_limit() {
 }
 
 #[test]
-fn a_caller_whose_lane_was_open_is_told_that_the_handshake_ended() {
+fn a_caller_whose_lane_was_open_gets_an_abort_when_the_handshake_ends() {
     for transport in ["posix/memory", "tcp/lo"] {
         let error = server_with(move |address| {
             let mut connection = Raw::new().call(&address, transport).open();
@@ -105,15 +105,15 @@ fn a_caller_whose_lane_was_open_is_told_that_the_handshake_ended() {
             assert_eq!(connection.send(raw::PROBE, window, b""), Ok(()));
             assert_eq!(connection.receive().expect("an answer").0, raw::PROBE_REPLY);
             // A client that has this answer holds a connection. It must not wait for ever on it.
-            if let Some(told) = connection.aborted() {
-                assert!(told.contains("did not complete the handshake"), "{told}");
+            if let Some(reason) = connection.aborted() {
+                assert!(reason.contains("did not complete the handshake"), "{reason}");
             }
         });
         assert!(error.is_timeout(), "{error}");
     }
 }
 
-/// What a client says to a listener that does so much and then nothing.
+/// The error of a client whose listener does so much and then nothing.
 fn client_of(
     limit: Duration,
     transport: &str,
@@ -221,7 +221,7 @@ fn limits_as_long_as_there_are_do_no_harm() {
 }
 
 #[test]
-fn as_many_silent_callers_as_may_be_keep_nobody_away_for_longer_than_the_limit() {
+fn silent_callers_in_all_places_delay_honest_ones_by_no_more_than_the_limit() {
     pair(
         options(),
         async |_net, mut listener| {
@@ -252,7 +252,7 @@ fn a_full_queue_of_a_unix_listener_is_waited_for() {
     let net = net(support::patient());
     let address = format!("unix:{}", path.display());
     let error = net.block_on(async { net.connect(address).within(Duration::from_millis(100)).await });
-    let error = error.expect_err("nobody accepts");
+    let error = error.expect_err("no listener accepts");
     std::fs::remove_file(&path).expect("a socket");
     drop(first);
     assert!(error.is_timeout() && error.stage == Stage::Dial, "{error}");

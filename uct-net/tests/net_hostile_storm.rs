@@ -33,7 +33,7 @@ fn is_long() -> bool {
 }
 
 fn descriptors() -> usize {
-    std::fs::read_dir("/proc/self/fd").expect("the system tells").count()
+    std::fs::read_dir("/proc/self/fd").expect("/proc is mounted").count()
 }
 
 fn options() -> NetOptions {
@@ -43,7 +43,7 @@ fn options() -> NetOptions {
 /// So many calls at a time. With more of them than its queue has places, the system resets some.
 const CALLS: usize = 1000;
 
-/// Callers that say nonsense, half a frame or nothing, until they are told to stop.
+/// Callers that send random bytes, half a frame or nothing, until `stop` is set.
 struct Strangers {
     stop: Arc<AtomicBool>,
     thread: Option<std::thread::JoinHandle<()>>,
@@ -52,12 +52,12 @@ struct Strangers {
 impl Strangers {
     fn at(address: &str) -> Strangers {
         let stop = Arc::new(AtomicBool::new(false));
-        let (address, told) = (address.to_owned(), Arc::clone(&stop));
+        let (address, is_over) = (address.to_owned(), Arc::clone(&stop));
         let thread = std::thread::spawn(move || {
             let mut open = VecDeque::new();
             let mut round = 0;
             // SYNC: pairs with the store in `drop`.
-            while !told.load(Ordering::Acquire) {
+            while !is_over.load(Ordering::Acquire) {
                 if let Ok(mut stranger) = TcpStream::connect(&address) {
                     let words: &[u8] = [&b"GET / HTTP/1.1\r\n\r\n"[..], b"UCTN\x04\x01", b""][round % 3];
                     let _ = stranger.write_all(words);
@@ -135,7 +135,7 @@ fn connections_one_after_the_other_leave_nothing_behind() {
     let _alone = alone();
     let count: usize = if is_long() { 10_000 } else { 300 };
     for transport in TRANSPORTS {
-        let (tells, told) = mpsc::channel();
+        let (sender, receiver) = mpsc::channel();
         pair(
             options(),
             async move |net, mut listener| {
@@ -158,7 +158,7 @@ fn connections_one_after_the_other_leave_nothing_behind() {
                     after <= before + 40,
                     "{before} descriptors before, {after} after {count} connections"
                 );
-                tells.send(()).expect("the client waits");
+                sender.send(()).expect("the client waits");
                 listener.accept().await?.accept().await.map(|_| ())
             },
             async move |net, address| {
@@ -171,7 +171,7 @@ fn connections_one_after_the_other_leave_nothing_behind() {
                     }
                 }
                 drop(strangers);
-                while told.try_recv().is_err() {
+                while receiver.try_recv().is_err() {
                     net.sleep(Duration::from_millis(1)).await;
                 }
                 // The lower bits of a token are the connection's place in the table.
@@ -223,18 +223,18 @@ fn descriptors_are_given_back_by_callers_that_stall_and_by_nets() {
     let _alone = alone();
     drop(net(options()));
     let before = descriptors();
-    // Callers that say nothing after their first frame. It has arrived before anybody looks.
-    let (tells, told) = mpsc::channel();
+    // Callers that are silent after their first frame. It has arrived before the listener looks.
+    let (sender, receiver) = mpsc::channel();
     pair(
         NetOptions { handshake_timeout: SHORT, ..options() },
         async move |_net, mut listener| {
-            told.recv_timeout(LIMIT).expect("the callers have called");
+            receiver.recv_timeout(LIMIT).expect("the callers have called");
             take_stalled(&mut listener, "choose a transport").await
         },
         async move |_net, address| {
             let raw = Raw::new();
             let stalled: Vec<_> = (0..STALLED).map(|_| raw.hello(&address)).collect();
-            tells.send(()).expect("the listener waits");
+            sender.send(()).expect("the listener waits");
             // Held until the listener is done with them: it closes its end.
             for mut caller in stalled {
                 while raw.read(&mut caller).is_ok() {}

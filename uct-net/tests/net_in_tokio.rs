@@ -26,7 +26,7 @@ fn runtimes() -> [Runtime; 2] {
 
 /// Threads of nets in this process, by their name.
 fn own_threads() -> usize {
-    let tasks = std::fs::read_dir("/proc/self/task").expect("the system tells").flatten();
+    let tasks = std::fs::read_dir("/proc/self/task").expect("/proc is mounted").flatten();
     // One that has just ended has no name any more.
     let names = tasks.filter_map(|task| std::fs::read_to_string(task.path().join("comm")).ok());
     names.filter(|name| name == "uct-net\n").count()

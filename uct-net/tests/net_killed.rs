@@ -1,4 +1,4 @@
-//! A peer process that is killed: who receives from it, and who waits for the end, hears of it with a reason.
+//! A peer process that is killed: a receive and a wait for the end fail with a reason.
 
 mod support;
 

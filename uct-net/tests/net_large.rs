@@ -180,7 +180,7 @@ fn connections_that_end_in_the_middle_of_a_large_message_end_on_both_sides() {
                             let closed = connection.close().within(LIMIT).await;
                             assert!(
                                 !closed.is_err_and(|error| error.is_timeout()),
-                                "nobody says so: {sent:?}"
+                                "the peer is gone without an error: {sent:?}"
                             );
                         }
                     }
@@ -194,14 +194,14 @@ fn connections_that_end_in_the_middle_of_a_large_message_end_on_both_sides() {
 #[test]
 fn a_close_waits_until_a_large_message_is_read_or_its_limit_ends() {
     for transport in transports() {
-        let (tells, told) = std::sync::mpsc::channel();
+        let (sender, receiver) = std::sync::mpsc::channel();
         pair_of(
             &with(&[("rndv_thresh", FROM)]),
             NetOptions { window: 65_536, ..support::patient() },
             async move |net, mut listener| {
                 let connection = listener.accept().await?.accept().await?;
                 // Not read, and ahead of the large one: it has to wait, for it is longer than the window.
-                while told.try_recv().is_err() {
+                while receiver.try_recv().is_err() {
                     net.sleep(Duration::from_millis(1)).await;
                 }
                 assert_eq!(*connection.recv().within(LIMIT).await?, [1; 100]);
@@ -213,10 +213,10 @@ fn a_close_waits_until_a_large_message_is_read_or_its_limit_ends() {
                 let connection = net.connect(address).require(&*transport).await?;
                 connection.send(&[1; 100]).await?;
                 let sent = polled(100, connection.send(&vec![2; 1_000_000])).await;
-                assert!(sent.is_none(), "nobody has read it");
+                assert!(sent.is_none(), "it was not read");
                 let error = connection.close().within(Duration::from_millis(30)).await.expect_err("not read");
                 assert!(error.is_timeout(), "{error}");
-                tells.send(()).expect("the server waits");
+                sender.send(()).expect("the server waits");
                 connection.close().within(LIMIT).await
             },
         );
@@ -281,15 +281,15 @@ fn a_peer_may_want_a_large_message_in_parts_and_is_sent_nothing_ahead_of_it() {
     );
 }
 
-/// What an honest server says of a peer that does so.
+/// The error of an honest server about a peer that does so.
 fn refused(hostile: impl FnOnce(&mut raw::RawConnection) + Send + 'static) -> String {
-    let (says, hears) = std::sync::mpsc::channel();
+    let (sender, receiver) = std::sync::mpsc::channel();
     pair(
         NetOptions { max_message: 10_000_000, ..support::patient() },
         async move |_net, mut listener| {
             let connection = listener.accept().await?.accept().await?;
             let error = connection.recv().within(LIMIT).await.expect_err("it broke the protocol");
-            says.send(error.to_string()).expect("the test waits");
+            sender.send(error.to_string()).expect("the test waits");
             Ok(())
         },
         async move |_net, address| {
@@ -299,7 +299,7 @@ fn refused(hostile: impl FnOnce(&mut raw::RawConnection) + Send + 'static) -> St
             Ok(())
         },
     );
-    hears.recv_timeout(LIMIT).expect("an error")
+    receiver.recv_timeout(LIMIT).expect("an error")
 }
 
 fn offer(address: u64, length: u64) -> Vec<u8> {
@@ -309,7 +309,7 @@ fn offer(address: u64, length: u64) -> Vec<u8> {
 #[test]
 fn offers_that_break_the_protocol_end_their_connection() {
     const WINDOW: u32 = 256 << 10;
-    let expect = |told: String, what: &str| assert!(told.contains(what), "{told}: expected {what}");
+    let expect = |error: String, what: &str| assert!(error.contains(what), "{error}: expected {what}");
     expect(refused(|peer| assert_eq!(peer.send(raw::OFFER, WINDOW, b"short"), Ok(()))), "offer is malformed");
     let wraps = offer(u64::MAX, 2);
     expect(
@@ -327,11 +327,11 @@ fn offers_that_break_the_protocol_end_their_connection() {
         "offer that was not made",
     );
     let in_the_middle = offer(4096, 100);
-    let told = refused(move |peer| {
+    let error = refused(move |peer| {
         assert_eq!(peer.send(raw::PART, WINDOW, b"a part"), Ok(()));
         assert_eq!(peer.send(raw::OFFER, WINDOW, &in_the_middle), Ok(()));
     });
-    expect(told, "in the middle of another");
+    expect(error, "in the middle of another");
 }
 
 #[test]

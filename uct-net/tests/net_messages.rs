@@ -117,7 +117,7 @@ fn a_stream_of_long_and_short_writes_passes_a_small_window_in_order() {
 }
 
 #[test]
-fn a_reader_that_does_not_read_stops_its_sender_and_nobody_else() {
+fn a_reader_that_does_not_read_stops_its_sender_alone() {
     pair(
         NetOptions { window: 8192, ..support::patient() },
         async |_net, mut listener| {
@@ -203,7 +203,7 @@ fn what_was_sent_arrives_though_the_sender_drops_everything_at_once() {
 }
 
 #[test]
-fn an_aborted_connection_says_why_on_both_sides() {
+fn an_aborted_connection_has_the_reason_on_both_sides() {
     pair(
         support::patient(),
         async |_net, mut listener| {

@@ -191,18 +191,18 @@ fn through_one_port(key: Option<&'static str>, certificate: Option<&'static str>
 
     let (end, ended) = mpsc::channel();
     thread::spawn(move || {
-        let mut said = String::new();
-        from_client.read_to_string(&mut said).expect("text");
+        let mut output = String::new();
+        from_client.read_to_string(&mut output).expect("text");
         let client = client.wait().expect("the client ends");
         let mut rest = String::new();
         from_server.read_to_string(&mut rest).expect("text");
         let server = server.wait().expect("the server ends");
-        end.send((said, client.success(), server.success())).expect("it is awaited");
+        end.send((output, client.success(), server.success())).expect("it is awaited");
     });
-    let (said, client, server) = ended.recv_timeout(LIMIT).expect("both programs end");
-    assert!(client && server, "client {client}, server {server}: {said}");
+    let (output, client, server) = ended.recv_timeout(LIMIT).expect("both programs end");
+    assert!(client && server, "client {client}, server {server}: {output}");
     let chosen = if certificate.is_some() { "chosen tcp/lo inside TLS\n" } else { "chosen tcp/lo\n" };
-    assert_eq!(said.matches(chosen).count(), CONNECTIONS, "{said}");
+    assert_eq!(output.matches(chosen).count(), CONNECTIONS, "{output}");
     let seen = seen.lock().expect("no panic");
     assert!(seen.len() > CONNECTIONS * LARGE, "{} bytes went through", seen.len());
     let is_in_clear = seen.windows(64).any(|window| window.iter().all(|byte| *byte == CONTENT));

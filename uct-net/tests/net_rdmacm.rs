@@ -1,4 +1,4 @@
-//! Connections by rdmacm: every lane, both flavours, what each failure says, and futures that are dropped on the way. On a machine with
+//! Connections by rdmacm: every lane, both flavours, the text of each failure, and futures that are dropped on the way. On a machine with
 //! an RDMA device; the others skip them.
 
 #[cfg(feature = "tls")]
@@ -208,7 +208,7 @@ fn one_listener_takes_callers_of_both_kinds_on_one_port() {
 }
 
 #[test]
-fn a_caller_that_is_rejected_is_told_why_and_an_aborted_one_as_well() {
+fn a_caller_that_is_rejected_gets_the_reason_and_an_aborted_one_as_well() {
     let Some(machine) = machine() else { return };
     pair(
         &machine,
@@ -276,7 +276,7 @@ fn the_kernel_of_a_peer_that_is_killed_ends_the_connection() {
 #[test]
 fn an_orderly_end_stays_one_when_the_peer_is_gone() {
     let Some(machine) = machine() else { return };
-    let (tells, told) = std::sync::mpsc::channel();
+    let (sender, receiver) = std::sync::mpsc::channel();
     pair(
         &machine,
         both(patient()),
@@ -285,12 +285,12 @@ fn an_orderly_end_stays_one_when_the_peer_is_gone() {
             connection.send(b"last").await?;
             connection.close().within(LIMIT).await?;
             drop(connection);
-            tells.send(()).expect("the client waits");
+            sender.send(()).expect("the client waits");
             Ok(())
         },
         async move |net, address| {
             let connection = net.connect(address).by(CM).require("rc_verbs").await?;
-            while told.try_recv().is_err() {
+            while receiver.try_recv().is_err() {
                 net.sleep(Duration::from_millis(1)).await;
             }
             net.sleep(Duration::from_millis(300)).await;
@@ -304,7 +304,7 @@ fn an_orderly_end_stays_one_when_the_peer_is_gone() {
 }
 
 #[test]
-fn every_failure_says_its_stage_the_address_and_what_to_try() {
+fn every_failure_has_its_stage_the_address_and_a_remedy() {
     let Some(machine) = machine() else { return };
     let net = Net::new(&machine.context, patient()).expect("a net");
     let fails = |address: &str| net.block_on(net.connect(address).by(CM)).expect_err("no such peer");
@@ -320,7 +320,7 @@ fn every_failure_says_its_stage_the_address_and_what_to_try() {
     let error = refused("127.0.0.1:0");
     assert_eq!((error.stage, error.status), (Stage::Listen, Status::NO_DEVICE));
     expect(&error, &["an address of a network device that has an RDMA device"]);
-    // Another program listens on this port of rdma_cm, and nobody on that of TCP.
+    // Another program listens on this port of rdma_cm, and none on that of TCP.
     let worker = uct_core::Worker::new(&machine.context).expect("a worker");
     let cm = worker.open_cm(CM).expect("it is there");
     let place = format!("{}:0", host()).parse().expect("an address");
@@ -355,7 +355,7 @@ fn without_the_transport_that_it_connects_it_is_an_error_on_both_sides() {
 }
 
 #[test]
-fn a_shared_key_lets_in_those_who_know_it_and_tells_the_others_nothing() {
+fn a_shared_key_admits_peers_that_know_it_and_reveals_nothing_to_others() {
     let Some(machine) = machine() else { return };
     let with_key = |key: &str| NetOptions { shared_key: Some(key.into()), ..patient() };
     let context = machine.context.clone();
@@ -385,7 +385,7 @@ fn a_shared_key_lets_in_those_who_know_it_and_tells_the_others_nothing() {
 }
 
 #[test]
-fn connects_and_accepts_that_are_dropped_leave_nobody_waiting() {
+fn connects_and_accepts_that_are_dropped_end_the_wait_of_the_peer() {
     let Some(machine) = machine() else { return };
     let seed = seed::printed() | 1;
     pair(
@@ -401,7 +401,7 @@ fn connects_and_accepts_that_are_dropped_leave_nobody_waiting() {
                 }
                 if let Some(Ok(connection)) = polled(random.below(5000), incoming.accept()).await {
                     let end = connection.recv().within(LIMIT).await.expect_err("the peer sends nothing");
-                    assert!(!end.is_timeout(), "the peer is gone and nobody says so: {end}");
+                    assert!(!end.is_timeout(), "the peer is gone without an error: {end}");
                 }
             }
         },
@@ -417,7 +417,7 @@ fn connects_and_accepts_that_are_dropped_leave_nobody_waiting() {
                 };
                 let Some(Ok(connection)) = polled(polls, connecting.into_future()).await else { continue };
                 let _ = connection.close().within(LIMIT).await.inspect_err(|error| {
-                    assert!(!error.is_timeout(), "the peer is gone and nobody says so: {error}");
+                    assert!(!error.is_timeout(), "the peer is gone without an error: {error}");
                 });
             }
             let connection = net.connect(&address).by(CM).private("last").await?;
@@ -430,13 +430,14 @@ fn connects_and_accepts_that_are_dropped_leave_nobody_waiting() {
 fn a_limit_of_the_whole_attempt_holds_and_an_attempt_that_is_over_leaves_nothing() {
     let Some(machine) = machine() else { return };
     let net = Net::new(&machine.context, patient()).expect("a net");
-    // Nobody has this address of the network, so that the stage of the address takes all of the limit.
+    // No machine has this address of the network, so that the stage of the address takes all of the limit.
     let limit = Duration::from_millis(300);
-    let error = net.block_on(net.connect("10.7.0.77:7000").by(CM).within(limit)).expect_err("nobody");
+    let error =
+        net.block_on(net.connect("10.7.0.77:7000").by(CM).within(limit)).expect_err("no such machine");
     assert!(error.is_timeout() && error.stage == Stage::Dial, "{error}");
     let options = NetOptions { handshake_timeout: limit, ..patient() };
     let net = Net::new(&machine.context, options).expect("a net");
-    let error = net.block_on(net.connect("10.7.0.77:7000").by(CM)).expect_err("nobody");
+    let error = net.block_on(net.connect("10.7.0.77:7000").by(CM)).expect_err("no such machine");
     assert!(error.stage == Stage::Dial, "{error}");
     expect(&error, &["10.7.0.77:7000"]);
 }
@@ -457,7 +458,7 @@ fn a_confidential_side_neither_calls_nor_listens_by_rdmacm_as_its_data_would_be_
         (with(Tls::handshake_only().server(issued.server())), client),
         async |net, mut listener| {
             let incoming = net.within(Duration::from_millis(500), listener.accept()).await;
-            assert!(incoming.is_none(), "nobody has called");
+            assert!(incoming.is_none(), "there is no caller");
             Ok(())
         },
         async |net, address| {

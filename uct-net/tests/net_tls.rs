@@ -1,10 +1,10 @@
-//! TLS for the handshake: who is let in, what each refusal says, what a host on the path sees, which transports are permitted.
+//! TLS for the handshake: which peers are admitted, the reason of each refusal, what a host on the path sees, which transports are permitted.
 #![cfg(feature = "tls")]
 
 #[path = "support/certificates.rs"]
 mod certificates;
-#[path = "support/doorkeeper.rs"]
-mod doorkeeper;
+#[path = "support/logged_listener.rs"]
+mod logged_listener;
 #[path = "support/relay.rs"]
 mod relay;
 mod support;
@@ -14,7 +14,7 @@ use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use certificates::Authority;
-use doorkeeper::Doorkeeper;
+use logged_listener::LoggedListener;
 use relay::Relay;
 use support::spans::{Spans, names};
 use support::{LIMIT, context, net, pair_with};
@@ -38,18 +38,18 @@ fn trusting(tls: impl Fn() -> Tls) -> (NetOptions, NetOptions) {
     (server, with(tls().client(authority.client(None))))
 }
 
-/// Whether a doorkeeper lets in a caller with these options.
-fn call(door: &Doorkeeper, options: NetOptions, add: impl FnOnce(Connect) -> Connect) -> Result {
+/// Whether a listener lets in a caller with these options.
+fn call(listener: &LoggedListener, options: NetOptions, add: impl FnOnce(Connect) -> Connect) -> Result {
     let net = net(options);
     net.block_on(async {
-        let connection = add(net.connect(&door.address)).within(LIMIT).await?;
+        let connection = add(net.connect(&listener.address)).within(LIMIT).await?;
         assert_eq!(&*connection.recv().within(LIMIT).await?, b"welcome");
         Ok(())
     })
 }
 
-fn refused(door: &Doorkeeper, options: NetOptions) -> Error {
-    call(door, options, |connect| connect).expect_err("refused")
+fn refused(listener: &LoggedListener, options: NetOptions) -> Error {
+    call(listener, options, |connect| connect).expect_err("refused")
 }
 
 fn expect(error: &Error, parts: &[&str]) {
@@ -148,11 +148,11 @@ fn both_flavours_know_the_peer_by_its_certificate() {
 }
 
 #[test]
-fn confidential_leaves_out_what_leaves_the_machine_and_says_so() {
+fn confidential_excludes_what_leaves_the_machine_and_the_explanation_has_the_reason() {
     let (server, client) = trusting(Tls::confidential);
-    let door = Doorkeeper::new(server);
-    call(&door, client.clone(), |connect| connect).expect("over shared memory");
-    let error = call(&door, client.clone(), |connect| connect.require("none")).expect_err("no such one");
+    let listener = LoggedListener::new(server);
+    call(&listener, client.clone(), |connect| connect).expect("over shared memory");
+    let error = call(&listener, client.clone(), |connect| connect.require("none")).expect_err("no such one");
     expect(
         &error,
         &["none is required", "Tls::confidential permits no transport that leaves the machine but tcp"],
@@ -164,9 +164,9 @@ fn confidential_leaves_out_what_leaves_the_machine_and_says_so() {
 
     // A peer that would send in clear finds no address to send to.
     let authority = Authority::new("ours");
-    let door = Doorkeeper::new(with(Tls::confidential().server(authority.issue(HERE).server())));
+    let listener = LoggedListener::new(with(Tls::confidential().server(authority.issue(HERE).server())));
     let client = with(Tls::handshake_only().client(authority.client(None)));
-    let error = call(&door, client, |connect| connect.require("tcp")).expect_err("the server has none");
+    let error = call(&listener, client, |connect| connect.require("tcp")).expect_err("the server has none");
     expect(&error, &["tcp is required", "the peer has"]);
     assert!(!error.hint.expect("a hint").contains("tcp/"));
 }
@@ -175,69 +175,69 @@ fn confidential_leaves_out_what_leaves_the_machine_and_says_so() {
 fn a_certificate_that_is_not_accepted_is_an_error_of_both_sides_in_words() {
     let (authority, other) = (Authority::new("ours"), Authority::new("theirs"));
     let client = |authority: &Authority| with(Tls::confidential().client(authority.client(None)));
-    let door_with = |server| Doorkeeper::new(with(Tls::confidential().server(server)));
+    let listener_with = |server| LoggedListener::new(with(Tls::confidential().server(server)));
 
-    let door = door_with(authority.issue(HERE).server());
-    let error = refused(&door, client(&other));
+    let listener = listener_with(authority.issue(HERE).server());
+    let error = refused(&listener, client(&other));
     expect(
         &error,
         &["handshake", "the peer's certificate is not accepted", "UnknownIssuer", "need the root"],
     );
     assert_eq!(error.status, Status::REJECTED);
-    door.says("the peer does not accept the certificate of this side: UnknownCA");
-    let misnamed = call(&door, client(&authority), |connect| connect.server_name("db.test"));
+    listener.wait_for_log("the peer does not accept the certificate of this side: UnknownCA");
+    let misnamed = call(&listener, client(&authority), |connect| connect.server_name("db.test"));
     expect(&misnamed.expect_err("another name"), &["not valid for name \"db.test\"", "Connect::server_name"]);
-    call(&door, client(&authority), |connect| connect).expect("let in, after all of that");
+    call(&listener, client(&authority), |connect| connect).expect("let in, after all of that");
 
-    let door = door_with(authority.issue_until(HERE, 2002).server());
-    let error = refused(&door, client(&authority));
+    let listener = listener_with(authority.issue_until(HERE, 2002).server());
+    let error = refused(&listener, client(&authority));
     expect(&error, &["the peer's certificate is not accepted", "certificate expired", "compare the clocks"]);
-    door.says("CertificateExpired");
+    listener.wait_for_log("CertificateExpired");
 
-    let door = door_with(authority.strict_server(&authority.issue(HERE)));
-    let error = refused(&door, client(&authority));
+    let listener = listener_with(authority.strict_server(&authority.issue(HERE)));
+    let error = refused(&listener, client(&authority));
     expect(&error, &["the peer requires a certificate of this side", "with_client_auth_cert"]);
-    door.says("the peer presents no certificate, and this side requires one");
+    listener.wait_for_log("the peer presents no certificate, and this side requires one");
     let unknown = other.issue("client.test");
-    let error = refused(&door, with(Tls::confidential().client(authority.client(Some(&unknown)))));
+    let error = refused(&listener, with(Tls::confidential().client(authority.client(Some(&unknown)))));
     expect(&error, &["the peer does not accept the certificate of this side"]);
-    door.says("the peer's certificate is not accepted");
+    listener.wait_for_log("the peer's certificate is not accepted");
     let known = authority.issue("client.test");
     let known = with(Tls::confidential().client(authority.client(Some(&known))));
-    call(&door, known, |connect| connect).expect("let in");
+    call(&listener, known, |connect| connect).expect("let in");
 }
 
 #[test]
-fn a_side_with_tls_and_one_without_each_say_what_they_met() {
+fn a_side_with_tls_and_one_without_each_name_the_cause() {
     let (server, client) = trusting(Tls::confidential);
     for place in ["127.0.0.1:0".to_owned(), unix_path("mixed")] {
         let named = |connect: Connect| connect.server_name(HERE);
-        let door = Doorkeeper::at(place.clone(), server.clone());
-        let error = refused(&door, support::patient());
+        let listener = LoggedListener::at(place.clone(), server.clone());
+        let error = refused(&listener, support::patient());
         expect(&error, &["the peer rejected the connection: this listener requires TLS"]);
         assert_eq!(error.status, Status::REJECTED);
-        door.says("the peer does not use TLS, which this side requires");
-        call(&door, client.clone(), named).expect("let in");
-        drop(door);
+        listener.wait_for_log("the peer does not use TLS, which this side requires");
+        call(&listener, client.clone(), named).expect("let in");
+        drop(listener);
 
-        let door = Doorkeeper::at(place, support::patient());
-        let error = call(&door, client.clone(), named).expect_err("no TLS there");
+        let listener = LoggedListener::at(place, support::patient());
+        let error = call(&listener, client.clone(), named).expect_err("no TLS there");
         expect(
             &error,
             &["the peer does not use TLS, which this side requires", "on both sides or on neither"],
         );
-        door.says("the peer begins TLS, which this side does not use");
-        call(&door, support::patient(), |connect| connect).expect("let in");
+        listener.wait_for_log("the peer begins TLS, which this side does not use");
+        call(&listener, support::patient(), |connect| connect).expect("let in");
     }
 }
 
 #[test]
 fn other_protocols_at_a_port_with_tls_are_named() {
     // What is refused is logged when the caller has hung up, or at the limit.
-    let (door, client) = impatient();
-    let mut browser = TcpStream::connect(&door.address).expect("it listens");
+    let (listener, client) = impatient();
+    let mut browser = TcpStream::connect(&listener.address).expect("it listens");
     browser.write_all(b"GET / HTTP/1.1\r\n\r\n").expect("sent");
-    door.says("the peer begins with \"GET /\", expected TLS");
+    listener.wait_for_log("the peer begins with \"GET /\", expected TLS");
     drop(browser);
 
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
@@ -315,7 +315,7 @@ fn confidential_refuses_connection_managers_on_both_sides_before_anything_is_sen
             &["by(\"rdmacm\") cannot be confidential: Tls::confidential permits no", "leave by out"],
         );
     }
-    let called = listener.accept().expect_err("nobody has called");
+    let called = listener.accept().expect_err("there is no caller");
     assert_eq!(called.kind(), std::io::ErrorKind::WouldBlock);
 }
 
@@ -360,17 +360,17 @@ fn a_shared_key_is_proved_inside_of_tls() {
     let (server, client) = trusting(Tls::confidential);
     let keyed =
         |options: &NetOptions, key: u8| NetOptions { shared_key: Some(vec![key; 32]), ..options.clone() };
-    let door = Doorkeeper::new(keyed(&server, 1));
-    call(&door, keyed(&client, 1), |connect| connect).expect("let in");
-    expect(&refused(&door, keyed(&client, 2)), &["does not know the shared key"]);
-    expect(&refused(&door, client), &["requires a shared key"]);
+    let listener = LoggedListener::new(keyed(&server, 1));
+    call(&listener, keyed(&client, 1), |connect| connect).expect("let in");
+    expect(&refused(&listener, keyed(&client, 2)), &["does not know the shared key"]);
+    expect(&refused(&listener, client), &["requires a shared key"]);
 }
 
 /// A listener with a short limit.
-fn impatient() -> (Doorkeeper, NetOptions) {
+fn impatient() -> (LoggedListener, NetOptions) {
     let (server, client) = trusting(Tls::confidential);
     let brief = Duration::from_secs(1);
-    (Doorkeeper::new(NetOptions { handshake_timeout: brief, max_half_open: 4, ..server }), client)
+    (LoggedListener::new(NetOptions { handshake_timeout: brief, max_half_open: 4, ..server }), client)
 }
 
 /// The first bytes of a client.
@@ -393,11 +393,11 @@ fn client_hello() -> Vec<u8> {
 #[test]
 fn a_caller_that_stalls_anywhere_in_tls_is_hung_up_on_at_the_limit() {
     let hello = client_hello();
-    let (door, client) = impatient();
+    let (listener, client) = impatient();
     let begun = Instant::now();
     let mut callers = Vec::new();
     for length in [0, 3, 5, hello.len() / 2, hello.len()] {
-        let mut caller = TcpStream::connect(&door.address).expect("it listens");
+        let mut caller = TcpStream::connect(&listener.address).expect("it listens");
         caller.write_all(&hello[..length]).expect("sent");
         callers.push(caller);
     }
@@ -407,11 +407,11 @@ fn a_caller_that_stalls_anywhere_in_tls_is_hung_up_on_at_the_limit() {
         let _ = caller.read_to_end(&mut Vec::new());
         assert!(begun.elapsed() >= Duration::from_secs(1));
     }
-    let log = door.says("did not complete TLS within 1s (handshake_timeout)");
+    let log = listener.wait_for_log("did not complete TLS within 1s (handshake_timeout)");
     assert!(!log.contains("panicked"), "{log}");
 
     // A byte now and then does not prolong it: the limit is for all of TLS.
-    let mut slow = TcpStream::connect(&door.address).expect("it listens");
+    let mut slow = TcpStream::connect(&listener.address).expect("it listens");
     let begun = Instant::now();
     let sent = hello.iter().take_while(|byte| {
         std::thread::sleep(Duration::from_millis(50));
@@ -419,38 +419,38 @@ fn a_caller_that_stalls_anywhere_in_tls_is_hung_up_on_at_the_limit() {
     });
     assert!(sent.count() < hello.len(), "it was taken to the end");
     assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
-    call(&door, client, |connect| connect).expect("honest callers are served");
+    call(&listener, client, |connect| connect).expect("honest callers are served");
 }
 
 #[test]
 fn a_caller_that_is_refused_and_does_not_hang_up_is_hung_up_on() {
-    let (door, client) = impatient();
+    let (listener, client) = impatient();
     let mut silent = Vec::new();
     for _ in 0..6 {
-        let mut caller = TcpStream::connect(&door.address).expect("it listens");
+        let mut caller = TcpStream::connect(&listener.address).expect("it listens");
         caller.write_all(b"UCTN\x04\x01\0\0\0\0\0\0").expect("sent");
         caller.set_read_timeout(Some(LIMIT)).expect("set");
         silent.push(caller);
     }
     for caller in &mut silent {
-        let mut said = Vec::new();
-        let _ = caller.read_to_end(&mut said);
-        let said = String::from_utf8_lossy(&said).into_owned();
-        assert!(said.contains("this listener requires TLS"), "{said:?}");
+        let mut received = Vec::new();
+        let _ = caller.read_to_end(&mut received);
+        let received = String::from_utf8_lossy(&received).into_owned();
+        assert!(received.contains("this listener requires TLS"), "{received:?}");
     }
     // None of them has hung up.
-    call(&door, client, |connect| connect).expect("honest callers are served");
+    call(&listener, client, |connect| connect).expect("honest callers are served");
     drop(silent);
 }
 
 #[test]
 fn a_listener_that_stalls_in_tls_ends_the_call_at_the_limit() {
-    for said in [&b""[..], b"\x16\x03\x03", b"\x16\x03\x03\x00\x7a\x02\x00"] {
+    for sent in [&b""[..], b"\x16\x03\x03", b"\x16\x03\x03\x00\x7a\x02\x00"] {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("an address");
         let stalling = std::thread::spawn(move || {
             let mut caller = listener.accept().expect("a caller").0;
-            caller.write_all(said).expect("sent");
+            caller.write_all(sent).expect("sent");
             let _ = caller.read_to_end(&mut Vec::new());
         });
         let client = trusting(Tls::confidential).1;
@@ -465,11 +465,11 @@ fn a_listener_that_stalls_in_tls_ends_the_call_at_the_limit() {
 #[test]
 fn records_without_end_end_the_handshake() {
     let authority = Authority::new("ours");
-    let door = Doorkeeper::new(with(Tls::confidential().server(authority.issue(HERE).server())));
+    let listener = LoggedListener::new(with(Tls::confidential().server(authority.issue(HERE).server())));
     let name = uct_net::rustls::pki_types::ServerName::try_from(HERE).expect("a name");
     let settings = std::sync::Arc::new(authority.client(None));
     let session = uct_net::rustls::ClientConnection::new(settings, name).expect("settings");
-    let socket = TcpStream::connect(&door.address).expect("it listens");
+    let socket = TcpStream::connect(&listener.address).expect("it listens");
     let mut stream = uct_net::rustls::StreamOwned::new(session, socket);
     // A frame of many bytes, each in a record of its own.
     let header = [b"UCTN\x04\x01\0\0".as_slice(), &200_000_u32.to_le_bytes()].concat();
@@ -478,7 +478,7 @@ fn records_without_end_end_the_handshake() {
         .chain(std::iter::repeat_n(&0, 200_000))
         .take_while(|byte| stream.write_all(&[**byte]).and_then(|()| stream.flush()).is_ok());
     assert!(sent.count() < 200_000, "each was taken");
-    door.says("more than 4096 records");
+    listener.wait_for_log("more than 4096 records");
 }
 
 fn unix_path(name: &str) -> String {

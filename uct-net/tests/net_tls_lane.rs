@@ -1,4 +1,4 @@
-//! Lanes inside TLS: what goes over them, what a host on the path sees, who waits for whom, and how they end.
+//! Lanes inside TLS: what goes over them, what a host on the path sees, back pressure, and how they end.
 #![cfg(feature = "tls")]
 
 #[path = "support/certificates.rs"]
@@ -148,20 +148,20 @@ fn a_lane_within_the_machine_is_preferred_and_tcp_is_in_the_explanation() {
 fn over_a_unix_socket_it_works_as_well() {
     let path = std::env::temp_dir().join(format!("uct-net-tls-lane-{}", std::process::id()));
     let (place, options) = (format!("unix:{}", path.display()), confidential());
-    let (says, hears) = mpsc::channel();
+    let (sender, receiver) = mpsc::channel();
     let (server_place, server_options) = (place.clone(), options.clone());
     let server = thread::spawn(move || {
         let net = Net::new(&far(), server_options).expect("a net");
         net.block_on(async {
             let mut listener = net.listen(server_place).await?;
-            says.send(()).expect("it is awaited");
+            sender.send(()).expect("it is awaited");
             let connection = listener.accept().await?.accept().await?;
             let message = connection.recv().within(LIMIT).await?;
             connection.send(&message).await?;
             connection.close().within(LIMIT).await
         })
     });
-    hears.recv_timeout(LIMIT).expect("it listens");
+    receiver.recv_timeout(LIMIT).expect("it listens");
     let net = Net::new(&far(), options).expect("a net");
     net.block_on(async {
         let connection = net.connect(place).server_name(HERE).within(LIMIT).await?;
@@ -182,16 +182,16 @@ fn a_side_that_would_send_in_clear_finds_no_lane() {
     for at in [0, 1] {
         let server = NetOptions { tls: Some(made[at]().server(server.server())), ..support::patient() };
         let client = NetOptions { tls: Some(made[1 - at]().client(client.clone())), ..support::patient() };
-        let (says, hears) = mpsc::channel();
+        let (sender, receiver) = mpsc::channel();
         let serving = thread::spawn(move || {
             let net = Net::new(&far(), server).expect("a net");
             net.block_on(async {
                 let mut listener = net.listen("127.0.0.1:0").await.expect("it listens");
-                says.send(listener.address()).expect("it is awaited");
+                sender.send(listener.address()).expect("it is awaited");
                 listener.accept().await.expect("a caller").accept().await.expect_err("no lane")
             })
         });
-        let address = hears.recv_timeout(LIMIT).expect("it listens");
+        let address = receiver.recv_timeout(LIMIT).expect("it listens");
         let net = Net::new(&far(), client).expect("a net");
         let error = net.block_on(net.connect(address).within(LIMIT).into_future()).expect_err("no lane");
         assert_eq!(error.status, Status::UNREACHABLE, "{error}");
@@ -203,12 +203,12 @@ fn a_side_that_would_send_in_clear_finds_no_lane() {
 }
 
 #[test]
-fn a_sender_waits_while_nobody_reads_and_goes_on_afterwards() {
+fn a_sender_waits_while_the_peer_does_not_read_and_continues_afterwards() {
     const LENGTH: usize = 64 << 10;
     const MOST: usize = 64 << 20;
     // So much credit limits nothing.
     let options = NetOptions { window: 1 << 30, ..confidential() };
-    let (says, hears) = mpsc::channel();
+    let (sender, receiver) = mpsc::channel();
     pair_of(
         &far(),
         options,
@@ -220,10 +220,10 @@ fn a_sender_waits_while_nobody_reads_and_goes_on_afterwards() {
                 if message.len() != LENGTH {
                     break message.len();
                 }
-                says.send(message[0]).expect("it is counted");
+                sender.send(message[0]).expect("it is counted");
             };
             assert_eq!(count, 1);
-            drop(says);
+            drop(sender);
             connection.close().within(LIMIT).await
         },
         async |net, address| {
@@ -247,10 +247,10 @@ fn a_sender_waits_while_nobody_reads_and_goes_on_afterwards() {
             path.stall(false);
             connection.send(b"!").within(LIMIT).await?;
             connection.close().within(LIMIT).await?;
-            // The peer's library has all; the application has when it has said so.
+            // The peer's library has all; the application has when it has answered.
             let mut came: Vec<u8> = Vec::new();
             loop {
-                match hears.try_recv() {
+                match receiver.try_recv() {
                     Ok(first) => came.push(first),
                     Err(mpsc::TryRecvError::Empty) => net.sleep(Duration::from_millis(1)).await,
                     Err(mpsc::TryRecvError::Disconnected) => break,
@@ -299,7 +299,7 @@ fn asleep_no_wake_up_is_lost() {
     let mut listener = left.block_on(left.listen("127.0.0.1:0")).expect("it listens");
     let address = listener.address().to_owned();
     let serving = thread::spawn(move || {
-        // The net's own thread drives: nobody is in `block_on` of the net.
+        // The net's own thread drives: no thread is in `block_on` of the net.
         let echo = async move {
             let connection = listener.accept().await?.accept().await?;
             for _ in 0..ROUNDS {
@@ -392,13 +392,13 @@ fn what_was_sent_last_arrives_whichever_way_a_side_ends() {
     const COUNT: usize = 200;
     for way in 0..3 {
         let options = confidential();
-        let (says, hears) = mpsc::channel();
+        let (sender, receiver) = mpsc::channel();
         let server_options = options.clone();
         let server = thread::spawn(move || {
             let net = Net::new(&far(), server_options).expect("a net");
             net.block_on(async {
                 let mut listener = net.listen("127.0.0.1:0").await?;
-                says.send(listener.address()).expect("it is awaited");
+                sender.send(listener.address()).expect("it is awaited");
                 let connection = listener.accept().await?.accept().await?;
                 for at in 0..COUNT {
                     assert_eq!(connection.recv().within(LIMIT).await?[0], at as u8);
@@ -408,7 +408,7 @@ fn what_was_sent_last_arrives_whichever_way_a_side_ends() {
                 Ok::<_, Error>(())
             })
         });
-        let address = hears.recv_timeout(LIMIT).expect("it listens");
+        let address = receiver.recv_timeout(LIMIT).expect("it listens");
         let send_all = async |connection: &Connection| {
             for at in 0..COUNT {
                 connection.send(&vec![at as u8; 1 + at * 20]).within(LIMIT).await?;
@@ -436,8 +436,8 @@ fn what_was_sent_last_arrives_whichever_way_a_side_ends() {
 }
 
 #[test]
-fn what_a_future_has_sent_leaves_though_nobody_drives_afterwards() {
-    let (says, hears) = mpsc::channel();
+fn what_a_future_has_sent_leaves_although_the_net_is_not_driven_afterwards() {
+    let (sender, receiver) = mpsc::channel();
     let (came, has_come) = mpsc::channel();
     let options = confidential();
     let server_options = options.clone();
@@ -445,7 +445,7 @@ fn what_a_future_has_sent_leaves_though_nobody_drives_afterwards() {
         let net = Net::new(&far(), server_options).expect("a net");
         net.block_on(async {
             let mut listener = net.listen("127.0.0.1:0").await?;
-            says.send(listener.address()).expect("it is awaited");
+            sender.send(listener.address()).expect("it is awaited");
             let connection = listener.accept().await?.accept().await?;
             assert_eq!(&*connection.recv().within(LIMIT).await?, b"sent");
             came.send(()).expect("it is awaited");
@@ -454,7 +454,7 @@ fn what_a_future_has_sent_leaves_though_nobody_drives_afterwards() {
         })
     });
     let net = Net::new(&far(), options).expect("a net");
-    let address = hears.recv_timeout(LIMIT).expect("it listens");
+    let address = receiver.recv_timeout(LIMIT).expect("it listens");
     let connection = net.block_on(net.connect(address).within(LIMIT).into_future()).expect("a connection");
     net.block_on(connection.send(b"sent")).expect("sent");
     has_come.recv_timeout(LIMIT).expect("it comes while this thread waits for it");
@@ -486,7 +486,7 @@ fn an_abort_arrives_with_its_reason() {
 
 #[test]
 fn a_host_that_passes_nothing_on_does_not_hold_up_the_end() {
-    let (says, hears) = mpsc::channel::<()>();
+    let (sender, receiver) = mpsc::channel::<()>();
     let (has_begun, begun) = mpsc::channel();
     pair_of(
         &far(),
@@ -495,8 +495,8 @@ fn a_host_that_passes_nothing_on_does_not_hold_up_the_end() {
             let connection = listener.accept().await?.accept().await?;
             connection.recv().within(LIMIT).await?;
             has_begun.send(()).expect("it is awaited");
-            // Nobody reads until the client is gone.
-            hears.recv_timeout(LIMIT).expect("the client ends");
+            // The server does not read until the client is gone.
+            receiver.recv_timeout(LIMIT).expect("the client ends");
             drop(connection);
             Ok(())
         },
@@ -513,7 +513,7 @@ fn a_host_that_passes_nothing_on_does_not_hold_up_the_end() {
             let closed = connection.close().within(Duration::from_millis(10)).await.expect_err("it cannot");
             assert!(closed.is_timeout(), "{closed}");
             drop(connection);
-            says.send(()).expect("the server waits");
+            sender.send(()).expect("the server waits");
             path.stall(false);
             Ok(())
         },
@@ -529,21 +529,21 @@ fn in_a_runtime_a_stream_carries_all_while_drivers_sleep() {
     let runtime = || tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
     let sent: Vec<u8> = (0..2_000_000_u32).map(|at| (at ^ at >> 8) as u8).collect();
     let options = NetOptions { wait: Wait::Sleep, ..confidential() };
-    let (says, hears) = mpsc::channel();
+    let (sender, receiver) = mpsc::channel();
     let server_options = options.clone();
     let server = thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
         runtime.expect("a runtime").block_on(async {
             let net = uct_net::Net::in_tokio(&far(), server_options).expect("a net");
             let mut listener = net.listen("127.0.0.1:0").await?;
-            says.send(listener.address().to_owned()).expect("it is awaited");
+            sender.send(listener.address().to_owned()).expect("it is awaited");
             let stream = listener.accept().await?.accept().await?.into_stream();
             let (mut reads, mut writes) = tokio::io::split(stream);
             tokio::io::copy(&mut reads, &mut writes).await?;
             writes.shutdown().await
         })
     });
-    let address = hears.recv_timeout(LIMIT).expect("it listens");
+    let address = receiver.recv_timeout(LIMIT).expect("it listens");
     let net = Net::new(&far(), options).expect("a net");
     let received = runtime().block_on(net.run_until(async {
         let connection = net.connect(address).await?;

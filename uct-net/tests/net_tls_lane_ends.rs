@@ -55,7 +55,7 @@ fn many_connections_share_a_thread_and_leave_no_descriptor() {
                     connection.close().within(LIMIT).await?;
                 }
             }
-            // Both sides have said all: the sockets go.
+            // Both sides have ended: the sockets are closed.
             let begun = std::time::Instant::now();
             while descriptors() > before + 60 {
                 net.sleep(Duration::from_millis(10)).await;

@@ -16,13 +16,13 @@ fn runtime() -> tokio::runtime::Runtime {
 #[test]
 fn a_stream_carries_bytes_and_ends_each_way_by_itself() {
     for transport in transports() {
-        let (says, hears) = std::sync::mpsc::channel();
+        let (sender, receiver) = std::sync::mpsc::channel();
         let server = std::thread::spawn(move || {
             let net = net(support::patient());
             runtime().block_on(async {
                 net.run_until(async {
                     let mut listener = net.listen("127.0.0.1:0").await?;
-                    says.send(listener.address()).expect("the client waits");
+                    sender.send(listener.address()).expect("the client waits");
                     let mut stream = listener.accept().await?.accept().await?.into_stream();
                     let mut bytes = Vec::new();
                     stream.read_to_end(&mut bytes).await?;
@@ -33,7 +33,7 @@ fn a_stream_carries_bytes_and_ends_each_way_by_itself() {
                 .await?
             })
         });
-        let address = hears.recv_timeout(LIMIT).expect("the server listens");
+        let address = receiver.recv_timeout(LIMIT).expect("the server listens");
         let net = net(support::patient());
         let sent: Vec<u8> = (0..3_000_000_u32).map(|at| (at ^ at >> 8) as u8).collect();
         let received = runtime().block_on(async {

@@ -17,7 +17,7 @@ impl Agenda {
         Agenda { due: RefCell::default(), reactor }
     }
 
-    /// The connection has something to send. It says so once until it was seen to.
+    /// The connection has something to send. It is listed once until it was served.
     pub(crate) fn add(&self, token: Token) {
         self.due.borrow_mut().push(token);
         self.reactor.rouse();

@@ -22,7 +22,7 @@ impl AsFd for Raw {
     }
 }
 
-/// Watches a socket, and says whether it is one of a network.
+/// Watches a socket; returns also whether it is one of a network.
 pub(crate) fn watch(
     reactor: &Rc<Reactor>,
     socket: Socket,

@@ -19,14 +19,14 @@ use crate::proto::envelope::{Kind, Token};
 pub(crate) const LIMITS: (u32, usize) = (64 << 10, PIECE);
 const PIECE: usize = 4096;
 
-/// The connection that fails when its endpoint or the connection manager's connection fails.
-pub(crate) type Told = Rc<RefCell<Weak<Conn>>>;
+/// The connection that fails when the endpoint or the connection manager's connection fails.
+pub(crate) type FailureTarget = Rc<RefCell<Weak<Conn>>>;
 
 /// The bytes of one handshake.
 pub(crate) struct Channel {
     net: NetHandle,
     conn: Rc<Conn>,
-    told: Told,
+    target: FailureTarget,
     iface: Iface,
     peer: IfaceAddress,
     /// What arrived, and how much of it was read.
@@ -41,13 +41,13 @@ impl Channel {
     pub(crate) fn new(
         net: NetHandle,
         conn: Rc<Conn>,
-        told: Told,
+        target: FailureTarget,
         (iface, peer): (Iface, IfaceAddress),
     ) -> Channel {
         Channel {
             net,
             conn,
-            told,
+            target,
             iface,
             peer,
             unread: RefCell::new(None),
@@ -65,7 +65,7 @@ impl Channel {
     pub(crate) fn hand_over(&self, conn: &Rc<Conn>, peer: Token) -> Option<Lane> {
         let lane = self.conn.lane()?.to(peer);
         self.is_handed_over.set(true);
-        self.told.replace(Rc::downgrade(conn));
+        self.target.replace(Rc::downgrade(conn));
         self.net.remove(self.conn.token());
         Some(lane)
     }

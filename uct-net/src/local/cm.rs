@@ -1,4 +1,4 @@
-//! Connecting and listening by a connection manager of UCT. Its private data have room for one endpoint on each side ([`Card`]); the
+//! Connecting and listening by a connection manager of UCT. Its private data have room for one endpoint on each side ([`LaneAddress`]); the
 //! handshake goes over that endpoint ([`Channel`]), which then becomes the lane if it is the one that is chosen.
 
 use std::cell::{Cell, RefCell};
@@ -12,18 +12,18 @@ use ucs::Error as Status;
 use uct_core::cm::{Cm, CmData, CmEp, CmEvent, CmToken, ConnectOptions, Listener, Request};
 use uct_core::{Capabilities, Iface, IfaceAddress, OpenError};
 
-use super::channel::{Channel, LIMITS, Told};
+use super::channel::{Channel, FailureTarget, LIMITS};
 use super::conn::Conn;
 use super::handshake::Forget;
 use super::lane::{HalfLane, Lane};
 use super::net::NetHandle;
 use super::socket::{FrameSocket, Place};
 use crate::error::{Error, Result, Stage};
-use crate::proto::card::Card;
 use crate::proto::frame::plain;
+use crate::proto::lane_address::LaneAddress;
 
-/// Not needed: every listener accepts TCP connections without it.
-const NEEDLESS: &str = "tcp";
+/// Used without being asked for: every listener accepts TCP connections.
+const ALWAYS_USED: &str = "tcp";
 /// Callers that a listener has not accepted yet, for each listener; TCP callers wait in the system's queue of the socket. Further ones are
 /// rejected.
 const MAX_WAITING: usize = 1024;
@@ -33,7 +33,7 @@ const FULL: &[u8] = b"too many callers wait; try again";
 /// The connection manager of a name, for an address.
 fn open(net: &NetHandle, name: &str, stage: Stage, place: &Place) -> Result<(Cm, SocketAddr)> {
     let refused = |status, reason: String| Error::new(stage, place.to_string(), status, reason);
-    if name == NEEDLESS {
+    if name == ALWAYS_USED {
         let reason = format!("by({name:?}) is not needed: connections are made over TCP without it");
         return Err(refused(Status::UNSUPPORTED, reason).hint("leave it out"));
     }
@@ -56,13 +56,13 @@ fn open(net: &NetHandle, name: &str, stage: Stage, place: &Place) -> Result<(Cm,
 }
 
 /// The endpoint of this side, before it is connected to the peer's. Both sides create one.
-struct Own<'a> {
+struct LocalEnd<'a> {
     iface: Iface,
     conn: Rc<Conn>,
     guard: Forget<'a>,
-    told: Told,
+    target: FailureTarget,
     half: HalfLane,
-    card: Card,
+    address: LaneAddress,
     token: Option<CmToken>,
 }
 
@@ -77,24 +77,25 @@ fn carrier<'a>(net: &'a NetHandle, device: &str) -> std::result::Result<&'a Ifac
 }
 
 /// Parses the peer's private data.
-fn unpack(iface: &Iface, private: &[u8]) -> std::result::Result<Card, String> {
+fn unpack(iface: &Iface, private: &[u8]) -> std::result::Result<LaneAddress, String> {
     let own = iface.address().map_err(|error| format!("{} has no address: {error}", iface.resource()))?;
-    let card = Card::parse(private, &own, iface.attributes().ep_addr_len).map_err(|error| error.0)?;
-    iface.is_reachable(&card.iface).map_err(|error| error.to_string())?;
-    Ok(card)
+    let address =
+        LaneAddress::parse(private, &own, iface.attributes().ep_addr_len).map_err(|error| error.0)?;
+    iface.is_reachable(&address.iface).map_err(|error| error.to_string())?;
+    Ok(address)
 }
 
-impl<'a> Own<'a> {
+impl<'a> LocalEnd<'a> {
     fn new(
         net: &'a NetHandle,
         iface: &Iface,
-        told: Told,
+        target: FailureTarget,
         peer: &str,
-    ) -> std::result::Result<Own<'a>, String> {
+    ) -> std::result::Result<LocalEnd<'a>, String> {
         let conn = net.add_with(LIMITS, peer).map_err(|error| error.reason)?;
         let guard = Forget::new(net, &conn);
-        told.replace(Rc::downgrade(&conn));
-        let link = Rc::clone(&told);
+        target.replace(Rc::downgrade(&conn));
+        let link = Rc::clone(&target);
         let half = HalfLane::apart(iface, move |failure| {
             if let Some(conn) = connection(&link) {
                 conn.lane_failed(&failure);
@@ -102,50 +103,50 @@ impl<'a> Own<'a> {
         });
         let half = half.map_err(|error| error.to_string())?;
         let failed = |error: Status| format!("{} has no address: {error}", iface.resource());
-        let card = Card {
+        let address = LaneAddress {
             token: conn.token(),
             iface: iface.address().map_err(failed)?,
             endpoint: half.address().map_err(failed)?,
         };
         let token = half.cm_token().ok();
-        Ok(Own { iface: iface.clone(), conn, guard, told, half, card, token })
+        Ok(LocalEnd { iface: iface.clone(), conn, guard, target, half, address, token })
     }
 
     /// Connects it to the peer's.
-    fn connect(self, peer: Card) -> std::result::Result<Joined<'a>, String> {
-        let Own { iface, conn, guard, told, half, .. } = self;
+    fn connect(self, peer: LaneAddress) -> std::result::Result<ConnectedEnd<'a>, String> {
+        let LocalEnd { iface, conn, guard, target, half, .. } = self;
         let lane = half.connect(&iface, &peer.iface, &peer.endpoint, peer.token);
         let lane = lane.map_err(|error| error.to_string())?;
-        Ok(Joined { iface, peer: peer.iface, conn, guard, told, lane })
+        Ok(ConnectedEnd { iface, peer: peer.iface, conn, guard, target, lane })
     }
 }
 
 /// An endpoint that is connected.
-struct Joined<'a> {
+struct ConnectedEnd<'a> {
     iface: Iface,
     peer: IfaceAddress,
     conn: Rc<Conn>,
     guard: Forget<'a>,
-    told: Told,
+    target: FailureTarget,
     lane: Lane,
 }
 
-impl Joined<'_> {
+impl ConnectedEnd<'_> {
     /// The socket of the handshake over this endpoint. `made_by` is kept as long as the endpoint.
     fn into_socket(self, net: &NetHandle, made_by: CmEp, peer: String) -> FrameSocket {
         self.conn.open(self.lane.made_by(made_by), LIMITS.0);
         self.guard.keep();
-        let channel = Channel::new(net.clone(), self.conn, self.told, (self.iface, self.peer));
+        let channel = Channel::new(net.clone(), self.conn, self.target, (self.iface, self.peer));
         FrameSocket::of_channel(&net.reactor, channel, peer)
     }
 }
 
-fn connection(told: &Told) -> Option<Rc<Conn>> {
-    told.borrow().upgrade()
+fn connection(target: &FailureTarget) -> Option<Rc<Conn>> {
+    target.borrow().upgrade()
 }
 
 /// Event of the client's connection attempt.
-enum News {
+enum CallEvent {
     /// This device leads to the peer.
     Resolved(String),
     /// The peer has accepted, with these private data.
@@ -156,21 +157,21 @@ enum News {
 /// The latest event of one connection that the client has not processed.
 #[derive(Default)]
 struct Events {
-    news: RefCell<Option<News>>,
+    latest: RefCell<Option<CallEvent>>,
     waker: Cell<Option<Waker>>,
 }
 
 impl Events {
-    fn add(&self, news: News) {
-        self.news.replace(Some(news));
+    fn add(&self, latest: CallEvent) {
+        self.latest.replace(Some(latest));
         if let Some(waker) = self.waker.take() {
             waker.wake();
         }
     }
 
-    async fn next(&self) -> News {
-        poll_fn(|context| match self.news.take() {
-            Some(news) => Poll::Ready(news),
+    async fn next(&self) -> CallEvent {
+        poll_fn(|context| match self.latest.take() {
+            Some(latest) => Poll::Ready(latest),
             None => {
                 self.waker.set(Some(context.waker().clone()));
                 Poll::Pending
@@ -181,7 +182,7 @@ impl Events {
 }
 
 /// Fails the connection that uses the endpoint when the connection manager's connection ends; returns status and reason.
-fn note_end(ep: &CmEp, told: &Told, event: CmEvent<'_>) -> Option<(Status, String)> {
+fn note_end(ep: &CmEp, target: &FailureTarget, event: CmEvent<'_>) -> Option<(Status, String)> {
     let end = match event {
         CmEvent::Failed { error: Status::REJECTED, private, .. } => {
             (Status::REJECTED, format!("the peer rejected the connection: {}", plain(private)))
@@ -195,7 +196,7 @@ fn note_end(ep: &CmEp, told: &Told, event: CmEvent<'_>) -> Option<(Status, Strin
         }
         _ => return None,
     };
-    if let Some(conn) = connection(told) {
+    if let Some(conn) = connection(target) {
         conn.lost(end.0, end.1.clone());
     }
     Some(end)
@@ -208,14 +209,14 @@ pub(crate) async fn dial(net: &NetHandle, name: &str, place: &Place) -> Result<F
     let refused = |reason: String| failed(Status::UNREACHABLE, reason);
     let (cm, address) = open(net, name, Stage::Dial, place)?;
     let _underway = net.reactor.begin_handshake();
-    let (events, told) = (Rc::new(Events::default()), Told::default());
-    let (tells, link) = (Rc::clone(&events), Rc::clone(&told));
+    let (events, target) = (Rc::new(Events::default()), FailureTarget::default());
+    let (queue, link) = (Rc::clone(&events), Rc::clone(&target));
     let report = move |ep: &CmEp, event: CmEvent<'_>| match event {
-        CmEvent::Resolved { device, .. } => tells.add(News::Resolved(device.to_owned())),
-        CmEvent::Connected { private } => tells.add(News::Connected(private.to_vec())),
+        CmEvent::Resolved { device, .. } => queue.add(CallEvent::Resolved(device.to_owned())),
+        CmEvent::Connected { private } => queue.add(CallEvent::Connected(private.to_vec())),
         other => {
             if let Some((status, reason)) = note_end(ep, &link, other) {
-                tells.add(News::Failed(status, reason));
+                queue.add(CallEvent::Failed(status, reason));
             }
         }
     };
@@ -223,16 +224,16 @@ pub(crate) async fn dial(net: &NetHandle, name: &str, place: &Place) -> Result<F
     let ep = cm.connect(address, options, report);
     let ep = ep.map_err(|error| failed(error.status, error.to_string()))?;
     let device = match events.next().await {
-        News::Resolved(device) => device,
-        News::Failed(status, reason) => return Err(failed(status, reason)),
-        News::Connected(_) => {
+        CallEvent::Resolved(device) => device,
+        CallEvent::Failed(status, reason) => return Err(failed(status, reason)),
+        CallEvent::Connected(_) => {
             return Err(failed(Status::IO_ERROR, format!("{name} connects what it did not resolve")));
         }
     };
     let iface = carrier(net, &device).map_err(refused)?;
-    let own = Own::new(net, iface, told, &peer).map_err(refused)?;
-    let private = own.card.to_bytes();
-    ep.send(CmData { private: &private, token: own.token }).map_err(|status| {
+    let local = LocalEnd::new(net, iface, target, &peer).map_err(refused)?;
+    let private = local.address.to_bytes();
+    ep.send(CmData { private: &private, token: local.token }).map_err(|status| {
         let length = private.len();
         failed(
             status,
@@ -240,14 +241,14 @@ pub(crate) async fn dial(net: &NetHandle, name: &str, place: &Place) -> Result<F
         )
     })?;
     let private = match events.next().await {
-        News::Connected(private) => private,
-        News::Failed(status, reason) => return Err(failed(status, reason)),
-        News::Resolved(_) => return Err(failed(Status::IO_ERROR, format!("{name} resolves twice"))),
+        CallEvent::Connected(private) => private,
+        CallEvent::Failed(status, reason) => return Err(failed(status, reason)),
+        CallEvent::Resolved(_) => return Err(failed(Status::IO_ERROR, format!("{name} resolves twice"))),
     };
     let theirs = unpack(iface, &private).map_err(|reason| failed(Status::UNSUPPORTED, reason))?;
-    let joined = own.connect(theirs).map_err(refused)?;
+    let connected = local.connect(theirs).map_err(refused)?;
     ep.notify().map_err(|status| failed(status, format!("{name} does not notify the peer: {status}")))?;
-    Ok(joined.into_socket(net, ep, peer))
+    Ok(connected.into_socket(net, ep, peer))
 }
 
 /// Listens by a connection manager.
@@ -291,11 +292,11 @@ impl CmListener {
         let prepare = || {
             let iface = carrier(net, request.device())?;
             let theirs = unpack(iface, request.private())?;
-            let own = Own::new(net, iface, Told::default(), &peer)?;
-            let (card, token) = (own.card.to_bytes(), own.token);
-            Ok::<_, String>((own.connect(theirs)?, card, token))
+            let local = LocalEnd::new(net, iface, FailureTarget::default(), &peer)?;
+            let (private, token) = (local.address.to_bytes(), local.token);
+            Ok::<_, String>((local.connect(theirs)?, private, token))
         };
-        let (joined, card, token) = match prepare() {
+        let (connected, private, token) = match prepare() {
             Ok(prepared) => prepared,
             Err(reason) => {
                 let most = reason.len().min(self.cm.limits().reject);
@@ -303,12 +304,12 @@ impl CmListener {
                 return Err(failed(Status::REJECTED, reason));
             }
         };
-        let link = Rc::clone(&joined.told);
+        let link = Rc::clone(&connected.target);
         let report = move |ep: &CmEp, event: CmEvent<'_>| drop(note_end(ep, &link, event));
         let limit = Some(net.options.handshake_timeout);
-        let ep = request.accept(&self.cm, CmData { private: &card, token }, limit, report);
+        let ep = request.accept(&self.cm, CmData { private: &private, token }, limit, report);
         let ep = ep.map_err(|error| failed(error.status, error.to_string()))?;
-        Ok(joined.into_socket(net, ep, peer))
+        Ok(connected.into_socket(net, ep, peer))
     }
 }
 

@@ -15,12 +15,12 @@ use uct_core::{EpFailure, Iface, IfaceAddress, SocketSide};
 use super::announced;
 use super::conn::Conn;
 use super::connection::{Connection, Explanation};
+use super::handshake_link::LaneSource;
 use super::lane::HalfLane;
 use super::net::NetHandle;
 #[cfg(feature = "tls")]
 use super::session::Session;
 use super::socket::FrameSocket;
-use super::way::HandedOver;
 #[cfg(feature = "tls")]
 use crate::TlsPeer;
 use crate::error::{Error, Result, Stage};
@@ -207,19 +207,19 @@ impl From<Error> for Attempt {
 }
 
 /// What the client needs of its own side to propose a lane.
-struct Own<'a> {
+struct LocalEnd<'a> {
     address: IfaceAddress,
     conn: Rc<Conn>,
     guard: Forget<'a>,
 }
 
-impl Own<'_> {
-    fn new<'a>(net: &'a NetHandle, socket: &FrameSocket, iface: &Iface) -> Result<Own<'a>, Attempt> {
+impl LocalEnd<'_> {
+    fn new<'a>(net: &'a NetHandle, socket: &FrameSocket, iface: &Iface) -> Result<LocalEnd<'a>, Attempt> {
         let address =
             announced::address(net, iface).map_err(|error| next("this side has no address", &error))?;
         let conn = net.add(socket.peer())?;
         let guard = Forget::new(net, &conn);
-        Ok(Own { address, conn, guard })
+        Ok(LocalEnd { address, conn, guard })
     }
 }
 
@@ -246,7 +246,7 @@ async fn open_lane(
     theirs: &IfaceAddress,
     end: Option<&End>,
 ) -> Result<Rc<Conn>, Attempt> {
-    let Own { address: own, conn, guard } = Own::new(net, socket, iface)?;
+    let LocalEnd { address: own, conn, guard } = LocalEnd::new(net, socket, iface)?;
     let half = HalfLane::open(iface, theirs, on_failure(&conn)).map_err(|error| next("this side", &error))?;
     let endpoint = half.address().map_err(|error| next("this side has no endpoint address", &error))?;
     let (theirs_too, own_end) = (theirs.clone(), own_end(net, &conn, endpoint));
@@ -330,7 +330,7 @@ async fn open_over(
     theirs: &IfaceAddress,
     end: Option<&End>,
 ) -> Result<Rc<Conn>, Attempt> {
-    let Own { address: own, conn, guard } = Own::new(net, socket, iface)?;
+    let LocalEnd { address: own, conn, guard } = LocalEnd::new(net, socket, iface)?;
     let theirs_too = announced::named(net, iface, theirs.clone());
     let own_end = own_end(net, &conn, Vec::new());
     let peer = match end {
@@ -363,15 +363,15 @@ fn take_socket(
     let failed = |status, reason: String| Error::new(Stage::Open, socket.peer(), status, reason);
     let refused = |refused: uct_core::Refused| failed(refused.status, refused.to_string());
     let handed = if net.options.wraps(iface) {
-        wrap(net, socket, conn).map(HandedOver::Socket)
+        wrap(net, socket, conn).map(LaneSource::Socket)
     } else {
         socket.hand_over(conn, peer.token)
     };
     let handed =
         handed.map_err(|error| failed(Status::from(error), "the socket cannot be handed over".to_owned()))?;
     let lane = match handed {
-        HandedOver::Lane(lane) => lane,
-        HandedOver::Socket(own) => {
+        LaneSource::Lane(lane) => lane,
+        LaneSource::Socket(own) => {
             let half = HalfLane::over(iface, theirs, (own, side), on_failure(conn)).map_err(refused)?;
             half.connect(iface, theirs, &peer.endpoint, peer.token).map_err(refused)?
         }
@@ -529,7 +529,7 @@ pub(crate) async fn take(
                 if !is_direct {
                     send(net, socket, &Frame::Ready { end: ready }).await?;
                 }
-                // The client sends a message over the lane, then says so; or tries another one.
+                // The client sends a message over the lane, then Connected; or tries another one.
                 let time = net.options.lane_timeout.saturating_mul(2);
                 let limit = Limit { time, option: "twice lane_timeout" };
                 frame = receive_within(net, socket, limit, "use the lane").await?;

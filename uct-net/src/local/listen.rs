@@ -187,7 +187,7 @@ impl Listener {
             return Poll::Ready(Ok(incoming));
         }
         if !(is_asked && is_by_asked) && self.half_open.len() < self.net.options.max_half_open {
-            // There is room again, and nobody waits for the socket.
+            // There is room again, and no task waits for the socket.
             context.waker().wake_by_ref();
         }
         Poll::Pending

@@ -9,6 +9,7 @@ pub(crate) mod conn;
 pub(crate) mod connect;
 pub(crate) mod connection;
 mod handshake;
+mod handshake_link;
 pub(crate) mod lane;
 pub(crate) mod listen;
 pub(crate) mod message;
@@ -25,7 +26,6 @@ mod socket;
 #[cfg(feature = "tokio")]
 mod tokio;
 mod trace;
-mod way;
 #[cfg(feature = "tls")]
 mod wrapped;
 

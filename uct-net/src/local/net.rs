@@ -40,8 +40,8 @@ const YIELD_INTERVAL: u32 = 1024;
 const BLIND_SLEEP: Duration = Duration::from_millis(1);
 /// How long the end of a connection that was dropped may take, before the peer gets a notice that the rest is lost.
 const LINGER: Duration = Duration::from_secs(1);
-/// How long that message may wait for room, if the thread goes on: a peer that computes makes none.
-const LAST_WORD: Duration = Duration::from_secs(60);
+/// How long that notice may wait for room, if the thread goes on: a peer that computes makes none.
+const ABORT_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The network of one thread: all permitted transports, open, and the connections over them. Cheap to clone
 /// within the thread.
@@ -101,7 +101,7 @@ pub(crate) struct NetInner {
 struct Lingering {
     conn: Rc<Conn>,
     limit: Instant,
-    /// The limit was over once: it is the limit for telling the peer.
+    /// The limit was over once: the next one is that of the abort to the peer.
     is_given_up: bool,
 }
 
@@ -278,7 +278,7 @@ impl NetInner {
         false
     }
 
-    /// Whether one of them has something to do that no descriptor tells of.
+    /// Whether one of them has something to do that no descriptor reports.
     fn is_pump_due(&self) -> bool {
         #[cfg(feature = "tls")]
         return self.pumps.is_due();
@@ -341,7 +341,7 @@ impl NetInner {
         conn.filter(|conn| conn.token() == token)
     }
 
-    /// Keeps a connection that nobody holds until the peer has all that was sent, or [`LINGER`] is over.
+    /// Keeps a connection without a handle until the peer has all that was sent, or [`LINGER`] is over.
     pub(crate) fn linger(&self, conn: Rc<Conn>) {
         self.let_linger(conn, false);
     }
@@ -378,7 +378,7 @@ impl NetInner {
             }
             if is_late {
                 lingering.is_given_up = true;
-                lingering.limit = now + LAST_WORD;
+                lingering.limit = now + ABORT_TIMEOUT;
                 late.push(Rc::clone(&lingering.conn));
             }
             true
@@ -417,7 +417,7 @@ impl NetInner {
                 std::thread::yield_now();
             }
         }
-        // Those that are late say so; their transports have one pass for it.
+        // Those that are late send their abort; their transports have one pass for it.
         self.end_lingering();
         self.turn();
     }

@@ -67,7 +67,7 @@ impl Pumps {
         self.lanes.borrow().is_empty()
     }
 
-    /// Whether a lane has something to do that its sockets do not tell of.
+    /// Whether a lane has something to do that its sockets do not report.
     pub(crate) fn is_due(&self) -> bool {
         // SYNC: pairs with `wake_by_ref`.
         self.due.has_any.load(Ordering::Acquire)

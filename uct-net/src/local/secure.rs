@@ -1,4 +1,4 @@
-//! TLS of a listener and of a caller, as the options say.
+//! TLS of a listener and of a caller, by the options.
 
 use rustls::pki_types::ServerName;
 use ucs::Error as Status;

@@ -16,10 +16,10 @@ use uct_core::{Iface, IfaceAddress};
 use super::bytes::{Bytes, Raw, watch};
 use super::channel::Channel;
 use super::conn::Conn;
+use super::handshake_link::{HandshakeLink, LaneSource};
 use super::reactor::{Reactor, Underway, Watched};
 #[cfg(feature = "tls")]
 use super::session::{self, Session};
-use super::way::{HandedOver, Way};
 #[cfg(feature = "tls")]
 use crate::TlsPeer;
 use crate::error::{Error, Result, Stage};
@@ -80,7 +80,7 @@ impl Place {
 
 /// What frames go over.
 pub(crate) struct FrameSocket {
-    way: Way,
+    link: HandshakeLink,
     /// For errors.
     peer: String,
     #[cfg(feature = "tls")]
@@ -171,17 +171,17 @@ impl FrameSocket {
         peer: String,
     ) -> Result<FrameSocket, ucs::sys::SystemError> {
         let (socket, is_network) = watch(reactor, socket)?;
-        Ok(FrameSocket::over(reactor, Way::Socket(socket, is_network), peer))
+        Ok(FrameSocket::over(reactor, HandshakeLink::Socket(socket, is_network), peer))
     }
 
     /// Over what a connection manager has connected.
     pub(crate) fn of_channel(reactor: &Rc<Reactor>, channel: Channel, peer: String) -> FrameSocket {
-        FrameSocket::over(reactor, Way::Channel(channel), peer)
+        FrameSocket::over(reactor, HandshakeLink::Channel(channel), peer)
     }
 
-    fn over(reactor: &Rc<Reactor>, way: Way, peer: String) -> FrameSocket {
+    fn over(reactor: &Rc<Reactor>, link: HandshakeLink, peer: String) -> FrameSocket {
         FrameSocket {
-            way,
+            link,
             peer,
             #[cfg(feature = "tls")]
             session: RefCell::new(None),
@@ -195,26 +195,26 @@ impl FrameSocket {
         &self.peer
     }
 
-    /// See [`Way::ends`].
+    /// See [`HandshakeLink::ends`].
     pub(crate) fn ends(&self) -> Option<(&Iface, &IfaceAddress)> {
-        self.way.ends()
+        self.link.ends()
     }
 
-    /// See [`Way::suits`].
+    /// See [`HandshakeLink::suits`].
     pub(crate) fn suits(&self, iface: &Iface) -> bool {
-        self.way.suits(iface)
+        self.link.suits(iface)
     }
 
-    /// See [`Way::hand_over`]. No frame is sent or received any more.
-    pub(crate) fn hand_over(&self, conn: &Rc<Conn>, peer: Token) -> std::io::Result<HandedOver> {
-        self.way.hand_over(conn, peer)
+    /// See [`HandshakeLink::hand_over`]. No frame is sent or received any more.
+    pub(crate) fn hand_over(&self, conn: &Rc<Conn>, peer: Token) -> std::io::Result<LaneSource> {
+        self.link.hand_over(conn, peer)
     }
 
     /// The socket for a lane inside TLS, and the session so far; `None` if there is no socket or no session. No frame is sent or received
     /// any more.
     #[cfg(feature = "tls")]
     pub(crate) fn hand_over_secured(&self) -> Option<std::io::Result<(OwnedFd, Session)>> {
-        let socket = self.way.socket()?;
+        let socket = self.link.socket()?;
         let session = self.session.take()?;
         self.is_over.set(true);
         Some(socket.try_clone_to_owned().map(|socket| (socket, session)))
@@ -228,7 +228,7 @@ impl FrameSocket {
             match socket.connect(&address) {
                 Ok(()) => break,
                 Err(error) if error.raw_os_error() == Some(libc::EINPROGRESS) => break,
-                // The queue of a Unix listener is full, and nothing tells when it has room.
+                // The queue of a Unix listener is full, and no event reports when it has room.
                 Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
                     reactor.sleep(FULL_QUEUE).await;
                 }
@@ -251,7 +251,7 @@ impl FrameSocket {
             })
         });
         connected.await.map_err(failed)?;
-        Ok(FrameSocket::over(reactor, Way::Socket(socket, is_network), place.to_string()))
+        Ok(FrameSocket::over(reactor, HandshakeLink::Socket(socket, is_network), place.to_string()))
     }
 
     /// Sends a frame.
@@ -260,11 +260,11 @@ impl FrameSocket {
             frame.to_bytes().map_err(|error| self.failed(ucs::Error::INVALID_PARAM, error.to_string()))?;
         let mut sent = 0;
         std::future::poll_fn(|context| {
-            self.way.poll_write(context, |way| {
+            self.link.poll_write(context, |link| {
                 while sent < bytes.len() {
-                    sent += self.write_some(way, &bytes[sent..])?;
+                    sent += self.write_some(link, &bytes[sent..])?;
                 }
-                self.flush(way)
+                self.flush(link)
             })
         })
         .await
@@ -301,9 +301,9 @@ impl FrameSocket {
     async fn read(&self, buffer: &mut [u8]) -> Result {
         let mut filled = 0;
         let outcome = std::future::poll_fn(|context| {
-            self.way.poll_read(context, |way| {
+            self.link.poll_read(context, |link| {
                 while filled < buffer.len() {
-                    match self.read_some(way, &mut buffer[filled..])? {
+                    match self.read_some(link, &mut buffer[filled..])? {
                         0 => return Err(std::io::ErrorKind::UnexpectedEof.into()),
                         count => filled += count,
                     }
@@ -315,24 +315,24 @@ impl FrameSocket {
         outcome.map_err(|error| self.lost(&error))
     }
 
-    fn read_some(&self, way: &mut dyn Bytes, buffer: &mut [u8]) -> std::io::Result<usize> {
+    fn read_some(&self, link: &mut dyn Bytes, buffer: &mut [u8]) -> std::io::Result<usize> {
         #[cfg(feature = "tls")]
         if let Some(session) = &mut *self.session.borrow_mut() {
-            return session.read(way, buffer);
+            return session.read(link, buffer);
         }
         #[cfg(feature = "tls")]
         self.check()?;
-        way.read(buffer)
+        link.read(buffer)
     }
 
-    fn write_some(&self, way: &mut dyn Bytes, bytes: &[u8]) -> std::io::Result<usize> {
+    fn write_some(&self, link: &mut dyn Bytes, bytes: &[u8]) -> std::io::Result<usize> {
         #[cfg(feature = "tls")]
         if let Some(session) = &mut *self.session.borrow_mut() {
-            return session.write(way, bytes);
+            return session.write(link, bytes);
         }
         #[cfg(feature = "tls")]
         self.check()?;
-        way.write(bytes)
+        link.write(bytes)
     }
 
     /// Refuses frames over a socket whose session was handed over.
@@ -342,12 +342,12 @@ impl FrameSocket {
     }
 
     /// Sends what is encrypted or written and has not left.
-    fn flush(&self, way: &mut dyn Bytes) -> std::io::Result<()> {
+    fn flush(&self, link: &mut dyn Bytes) -> std::io::Result<()> {
         #[cfg(feature = "tls")]
         if let Some(session) = &mut *self.session.borrow_mut() {
-            session.flush(way)?;
+            session.flush(link)?;
         }
-        way.flush()
+        link.flush()
     }
 
     /// Sends and receives inside TLS from now on, once both sides have proved what they have to.
@@ -357,11 +357,11 @@ impl FrameSocket {
         let outcome = std::future::poll_fn(|context| {
             let mut session = session.borrow_mut();
             loop {
-                std::task::ready!(self.way.poll_write(context, |way| session.flush(way)))?;
+                std::task::ready!(self.link.poll_write(context, |link| session.flush(link)))?;
                 if !session.is_handshaking() {
                     return Poll::Ready(Ok(session.peer()));
                 }
-                std::task::ready!(self.way.poll_read(context, |way| session.advance(way)))?;
+                std::task::ready!(self.link.poll_read(context, |link| session.advance(link)))?;
             }
         });
         let peer = outcome.await.map_err(|error: std::io::Error| self.lost(&error))?;
@@ -369,18 +369,18 @@ impl FrameSocket {
         Ok(peer)
     }
 
-    /// Says no more, and waits until the peer has hung up: a socket that is closed with unread bytes may lose what was sent last.
+    /// Ends its direction, and waits until the peer has hung up: a socket that is closed with unread bytes may lose what was sent last.
     pub(crate) async fn part(&self) {
-        self.way.shut_down();
+        self.link.shut_down();
         let (mut chunk, mut left) = ([0; 4096], MOST_DISCARDED);
-        let mut discard = |way: &mut dyn Bytes| loop {
-            match way.read(&mut chunk)? {
+        let mut discard = |link: &mut dyn Bytes| loop {
+            match link.read(&mut chunk)? {
                 count @ 1.. if count < left => left -= count,
                 _ => return Ok(()),
             }
         };
         // However it ends, it is over.
-        let _ = std::future::poll_fn(|context| self.way.poll_read(context, &mut discard)).await;
+        let _ = std::future::poll_fn(|context| self.link.poll_read(context, &mut discard)).await;
     }
 
     /// What an error of the socket means.

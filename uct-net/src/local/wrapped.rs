@@ -23,7 +23,7 @@ use crate::error::{Error, Stage};
 
 /// Bytes that are taken from a socket at once, and so those that wait in each direction while the other side takes none.
 const CHUNK: usize = 64 << 10;
-/// What TLS adds to them: a head, a tag and more for each record of 16 KiB, and what it has to say itself.
+/// What TLS adds to them: a head, a tag and more for each record of 16 KiB, and its own messages.
 const OVERHEAD: usize = 4 << 10;
 /// Bytes that one lane moves before it is another one's turn.
 const TURN: usize = 4 * CHUNK;
@@ -176,7 +176,7 @@ impl Wrapped {
                 match self.outer.poll_write(context, |raw| tls.write_tls(&mut Quiet(&raw.0))) {
                     Poll::Pending => return moved,
                     Poll::Ready(Ok(count @ 1..)) => moved += count,
-                    // The way in says why.
+                    // The receiving side finds the reason.
                     Poll::Ready(_) => self.outgoing = Outgoing::Ended,
                 }
                 continue;
@@ -324,7 +324,7 @@ impl Wrapped {
 impl Drop for Wrapped {
     fn drop(&mut self) {
         if self.outgoing != Outgoing::Ended {
-            // The reactor has not told yet of what the transport has written last.
+            // The reactor has not reported yet what the transport has written last.
             self.inner.try_again();
             self.outer.try_again();
             let mut context = Context::from_waker(Waker::noop());

@@ -17,7 +17,7 @@ pub(crate) const ENVELOPE: usize = 8;
 pub(crate) const MAX_CONNECTIONS: usize = 1 << INDEX_BITS;
 const INDEX_BITS: u32 = 24;
 
-/// Which connection of the receiver a message is for: its index, and 40 random bits that a peer has only if it was told
+/// Which connection of the receiver a message is for: its index, and 40 random bits that a peer has only if it was sent them
 /// them in the handshake. All connections of an interface share it, so an index alone would let one peer write into the
 /// connection of another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,7 +61,7 @@ pub(crate) enum Kind {
     Fin = 6,
     /// Everything up to [`Kind::Fin`] has arrived.
     FinReply = 7,
-    /// The sender has given the connection up; the payload says why.
+    /// The sender has given the connection up; the payload is the reason.
     Abort = 8,
     /// Memory that the sender shares ([`super::handshake::Shared`]).
     Share = 9,
@@ -115,7 +115,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_envelope_survives_the_way() {
+    fn an_envelope_is_encoded_and_parsed() {
         for number in 1..=12 {
             let kind = Kind::from_number(number).expect("all of them");
             let envelope = Envelope { kind, granted: 0xdead_beef };

@@ -141,7 +141,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_frame_survives_the_way() {
+    fn a_frame_is_encoded_and_parsed() {
         let bytes = Writer::new(7).number(42).field(b"abc").field(b"").finish().unwrap();
         let header = bytes.first_chunk::<HEADER>().unwrap();
         assert_eq!(parse_header(header).unwrap(), (7, bytes.len() - HEADER));
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn a_header_that_is_none_says_what_it_is() {
+    fn other_bytes_than_a_header_are_refused_with_the_reason() {
         let good = Writer::new(1).finish().unwrap();
         let with = |at: usize, value: u8| {
             let mut header: [u8; HEADER] = *good.first_chunk().unwrap();

@@ -315,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_survive_the_way() {
+    fn frames_are_encoded_and_parsed() {
         for frame in frames() {
             let bytes = frame.to_bytes().unwrap();
             let (what, length) = parse_header(bytes.first_chunk().unwrap()).unwrap();

@@ -2,9 +2,9 @@
 //! reassembly. Everything here takes bytes from outside and is tested with bytes that no honest peer sends.
 
 pub(crate) mod assembly;
-pub(crate) mod card;
 pub(crate) mod envelope;
 pub(crate) mod frame;
 pub(crate) mod handshake;
+pub(crate) mod lane_address;
 pub(crate) mod proof;
 pub(crate) mod window;

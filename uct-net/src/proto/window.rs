@@ -171,7 +171,7 @@ mod tests {
             receiver.released = start;
             receiver.granted = start.wrapping_add(window);
             let mut queue = std::collections::VecDeque::new();
-            for (size, taken, tells) in steps {
+            for (size, taken, is_reported) in steps {
                 if sender.room().is_some_and(|room| size <= room) {
                     sender.take(size);
                     prop_assert!(receiver.receive(size));
@@ -182,7 +182,7 @@ mod tests {
                 for size in queue.drain(..taken.min(queue.len())) {
                     receiver.release(cost(size));
                 }
-                if tells || receiver.is_due() {
+                if is_reported || receiver.is_due() {
                     prop_assert!(sender.grant(advertise(&mut receiver)));
                 }
             }

@@ -42,7 +42,7 @@ impl<T> Confined<T> {
     /// The value, without the lock.
     ///
     /// # Safety
-    /// What is done with the reference reads only what nobody writes, and clones nothing.
+    /// What is done with the reference reads only what is not written, and clones nothing.
     pub(crate) unsafe fn without_lock(&self) -> &T {
         self.value.get()
     }
@@ -52,7 +52,7 @@ impl Entered<'_> {
     /// A value that leaves the engine. It was made under the lock, since [`Engine::enter`] lets none in from outside.
     pub(crate) fn confine<T>(&self, value: T) -> Confined<T> {
         // SAFETY: all that it shares lies in the engine, whose lock is held whenever it is used (`Confined::with`, `discard`), and
-        // whose transports are used as `Core::open` says.
+        // whose transports are used as `Core::open` requires.
         let value = unsafe { Held::new(value) };
         Confined { engine: Arc::clone(self.engine()), value: ManuallyDrop::new(value) }
     }
@@ -60,7 +60,7 @@ impl Entered<'_> {
 
 impl<T> Drop for Confined<T> {
     fn drop(&mut self) {
-        // SAFETY: this is the only place that takes it, and nobody uses it afterwards.
+        // SAFETY: this is the only place that takes it, and it is not used afterwards.
         let value = unsafe { ManuallyDrop::take(&mut self.value) };
         self.engine.discard(value);
     }

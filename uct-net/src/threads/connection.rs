@@ -193,7 +193,7 @@ impl Flavour for Connection {
 
     fn poll_message(&self, context: &mut Context<'_>) -> Poll<Result<Message>> {
         let inner = &*self.inner;
-        // Most messages come while nobody has to be registered for them.
+        // Most messages come while no waker has to be registered for them.
         let received = inner.local.with(|entered, local| {
             let polls = if entered.is_driven() { POLLS } else { PATIENT_POLLS };
             for _ in 0..polls {

@@ -99,7 +99,7 @@ impl Core {
         let net = net.inner;
         let fd = net.reactor.as_fd().try_clone_to_owned().map_err(|error| failed(&error))?;
         let doorbell = Doorbell::new().map_err(|error| failed(&error))?;
-        // SAFETY: the worker was made a moment ago, and nobody else has a part of it. From here on all is used under the lock of the
+        // SAFETY: the worker was made a moment ago, and no other object has a part of it. From here on all is used under the lock of the
         // core: what leaves it is `Send` or `Confined`. Connection managers are for any thread (`UctCmOps`). Either no transport is
         // bound to a thread, or there are `jobs`: then this thread alone takes the lock (`Engine::enter`, `Core::try_enter`).
         let net = unsafe { Held::new(net) };

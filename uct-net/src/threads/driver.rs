@@ -23,22 +23,22 @@ const STACK_SIZE: usize = 1 << 20;
 
 /// Starts a thread that opens a net and drives it.
 pub(super) fn start(context: uct_core::Context, options: NetOptions, is_bound: bool) -> Result<Arc<Core>> {
-    let (says, hears) = mpsc::channel();
+    let (sender, receiver) = mpsc::channel();
     let run = move || {
         let core = match Core::open(&context, options, is_bound) {
             Ok(core) => core,
-            Err(error) => return drop(says.send(Err(error))),
+            Err(error) => return drop(sender.send(Err(error))),
         };
         core.become_own_thread();
-        // Nobody else has it before: it is awake when the first handle is used.
+        // No other thread has it yet: it is awake when the first handle is used.
         core.enter().begin();
-        drop(says.send(Ok(Arc::clone(&core))));
+        drop(sender.send(Ok(Arc::clone(&core))));
         drive(&core);
         finish(&core);
     };
     let failed = |reason: String| Error::new(Stage::Choose, "this process", ucs::Error::IO_ERROR, reason);
     thread().spawn(run).map_err(|error| failed(format!("no thread to drive it: {error}")))?;
-    hears.recv().unwrap_or_else(|_gone| Err(failed("its thread panicked".to_owned())))
+    receiver.recv().unwrap_or_else(|_gone| Err(failed("its thread panicked".to_owned())))
 }
 
 fn thread() -> std::thread::Builder {

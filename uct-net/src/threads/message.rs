@@ -44,7 +44,7 @@ impl Deref for Message {
     fn deref(&self) -> &[u8] {
         match &self.place {
             Place::Own(bytes) => bytes,
-            // SAFETY: a message is its place and its length, which nobody writes, and bytes that nobody writes until it is dropped.
+            // SAFETY: a message is its place and its length, which are never written again, and bytes that are not written until it is dropped.
             Place::Kept(message) => unsafe { message.without_lock() },
         }
     }

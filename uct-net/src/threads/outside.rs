@@ -89,7 +89,7 @@ impl Signal {
         lock(&self.user).as_ref().is_some_and(|own| own.will_wake(user))
     }
 
-    /// Becomes this task's, if it is nobody's.
+    /// Becomes this task's, if no task has it.
     fn take_over(&self, user: &mut Option<Waker>) -> bool {
         let mut own = lock(&self.user);
         let is_free = own.is_none();

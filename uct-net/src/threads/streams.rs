@@ -64,7 +64,7 @@ impl Streams {
             }
         }
         if was_full && self.opening.len() < MAX_OPENING {
-            // Nobody waits for the listener.
+            // No task waits for the listener.
             context.waker().wake_by_ref();
         }
         Poll::Pending

@@ -1,4 +1,4 @@
-//! An engine whose transports are bound to its thread. None of those in this workspace is, so these tests say so themselves.
+//! An engine whose transports are bound to its thread. None of those in this workspace is, so these tests set that attribute themselves.
 
 use std::thread;
 use std::time::Duration;

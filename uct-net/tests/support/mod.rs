@@ -14,10 +14,10 @@ use uct_core::configuration::{FileSource, Sources};
 use uct_net::local::Net;
 use uct_net::{NetOptions, Result};
 
-/// Everything that has to come comes within this; it says that a wait has an end.
+/// Everything that has to come comes within this; it bounds a wait.
 pub const LIMIT: Duration = Duration::from_secs(60);
 
-/// A context with defaults, whatever the environment of the tests says, but for where plugins are.
+/// A context with defaults, whatever the environment of the tests contains, but for where plugins are.
 pub fn context() -> Context {
     with(&[])
 }

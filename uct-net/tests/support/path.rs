@@ -1,4 +1,4 @@
-//! A host on the path between a client and a listener that records, and does harm when the test says so.
+//! A host on the path between a client and a listener that records, and does harm when the test asks for it.
 
 #![allow(dead_code, reason = "each test program uses a part")]
 
@@ -16,7 +16,7 @@ pub enum Harm {
     Replay,
     /// Drops them, and goes on.
     Drop,
-    /// Ends the direction to the listener in order, as if the client had said all.
+    /// Ends the direction to the listener in order, as if the client had sent all.
     Truncate,
     /// Adds bytes of its own.
     Insert,

@@ -122,7 +122,7 @@ impl Raw {
                     Ok(0) => return Err(std::io::ErrorKind::UnexpectedEof.into()),
                     Ok(count) => filled += count,
                     Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
-                        assert!(begun.elapsed() < LIMIT, "the peer says nothing");
+                        assert!(begun.elapsed() < LIMIT, "the peer is silent");
                         std::thread::yield_now();
                     }
                     Err(error) => return Err(error),
@@ -147,7 +147,7 @@ impl Raw {
         }
     }
 
-    /// Calls, and says Hello.
+    /// Calls, and sends Hello.
     pub fn hello(&self, address: &str) -> TcpStream {
         let mut socket = TcpStream::connect(address).expect("the listener lives");
         socket.write_all(&frame(HELLO, &[field(b""), field(&self.addresses())].concat())).expect("sent");
@@ -182,8 +182,8 @@ fn end(body: &[u8]) -> (u64, u32) {
 }
 
 impl Call {
-    /// Says which lane, with a frame of this kind.
-    pub fn say(&mut self, what: u8) {
+    /// Proposes a lane, with a frame of this kind.
+    pub fn propose(&mut self, what: u8) {
         let fields = [
             field(&self.own.pack().expect("an address")),
             field(&self.theirs.pack().expect("an address")),
@@ -194,19 +194,19 @@ impl Call {
         self.socket.write_all(&frame(what, &fields.concat())).expect("sent");
     }
 
-    /// Says which lane, and waits for Ready.
+    /// Proposes a lane, and waits for Ready.
     pub fn lane(&mut self) {
-        self.say(LANE);
+        self.propose(LANE);
     }
 
-    /// Opens this side's end of a lane to the end in the Welcome, before the peer has heard of it.
+    /// Opens this side's end of a lane to the end in the Welcome, before the peer knows of it.
     pub fn open_early(self) -> RawConnection {
         let ep = self.iface.connect_with(&self.theirs, |_| {}).expect("an endpoint");
         let (token, window) = (self.token, self.window);
         RawConnection { call: self, ep, token, window }
     }
 
-    /// Opens the lane; the peer has said Ready.
+    /// Opens the lane; the peer has sent Ready.
     pub fn open(mut self) -> RawConnection {
         self.lane();
         let (what, body) = self.raw.read(&mut self.socket).expect("an answer");
@@ -279,7 +279,7 @@ impl RawConnection {
         }
     }
 
-    /// What the peer says as it gives the connection up.
+    /// The reason with which the peer gives the connection up.
     pub fn aborted(&mut self) -> Option<String> {
         loop {
             let (kind, payload) = self.receive()?;

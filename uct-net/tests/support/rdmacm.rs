@@ -23,7 +23,7 @@ pub struct Machine {
     pub context: Context,
 }
 
-/// `None` says that the test is skipped.
+/// `None`: the test is skipped.
 pub fn machine() -> Option<Machine> {
     let context = context();
     let opened = Worker::new(&context).expect("a worker").open_cm(CM).map(|_| ());
@@ -57,18 +57,18 @@ where
     S: AsyncFnOnce(&Net, Listener) -> Result + Send + 'static,
     C: AsyncFnOnce(&Net, String) -> Result,
 {
-    let (says, hears) = mpsc::channel();
+    let (sender, receiver) = mpsc::channel();
     let context = machine.context.clone();
     let thread = std::thread::spawn(move || {
         let net = Net::new(&context, of_server).expect("a net");
         net.block_on(async {
             let listener = net.listen(format!("{}:0", host())).by(CM).await?;
-            says.send(listener.address()).expect("the client waits");
+            sender.send(listener.address()).expect("the client waits");
             server(&net, listener).await
         })
         .expect("the server's side");
     });
-    let address = hears.recv_timeout(LIMIT).expect("the server listens");
+    let address = receiver.recv_timeout(LIMIT).expect("the server listens");
     let net = Net::new(&machine.context, of_client).expect("a net");
     net.block_on(client(&net, address)).expect("the client's side");
     drop(net);

@@ -24,7 +24,7 @@ impl Conn {
             if state.fin.wanted.is_some_and(|already| already || !deaf) {
                 return;
             }
-            // A second Fin says that this side does not read any more.
+            // A second Fin means that this side does not read any more.
             state.fin.is_sent = false;
             state.fin.is_acknowledged = false;
             state.fin.wanted.replace(deaf).is_none()
@@ -49,7 +49,7 @@ impl Conn {
         Poll::Pending
     }
 
-    /// Whether nothing is left to do for a connection that nobody holds.
+    /// Whether nothing is left to do for a connection without a handle.
     pub(crate) fn is_over(&self) -> bool {
         let state = self.state.borrow();
         let has_ended = (state.failure.is_some() || state.has_ended()) && state.control.is_empty();
@@ -94,7 +94,7 @@ impl Conn {
         ));
     }
 
-    /// The transport says that the peer cannot be reached any more.
+    /// The transport reports that the peer cannot be reached any more.
     pub(crate) fn lane_failed(&self, failure: &EpFailure) {
         self.lost(failure.error, failure.to_string());
     }
@@ -132,7 +132,7 @@ impl Conn {
         }
     }
 
-    /// Tells subscribers which side ends the connection.
+    /// Reports to subscribers which side ends the connection.
     fn note_end(&self) {
         let by = if self.state.borrow().fin.has_come { "the peer" } else { "this side" };
         if let Some(spans) = &*self.spans.borrow() {
@@ -140,7 +140,7 @@ impl Conn {
         }
     }
 
-    /// Tells subscribers that the connection has failed.
+    /// Reports to subscribers that the connection has failed.
     pub(super) fn close_spans(&self, failure: &Error) {
         if let Some(spans) = self.spans.take() {
             spans.note_end(failure);

@@ -12,7 +12,7 @@ use uct_core::{Access, Completion, Memory, Posted, Worker};
 use super::super::lane::Lane;
 use super::super::message::Message;
 use super::Conn;
-use super::offer::{Offer, Read, Way};
+use super::offer::{Offer, Read, TransferMode};
 use super::state::{Outgoing, State};
 use super::wakers::wake;
 use crate::proto::envelope::Kind;
@@ -34,34 +34,36 @@ impl Outgoing {
 
     /// Whether it waits for the peer to read it.
     pub(super) fn is_offered(&self) -> bool {
-        matches!(self.way, Way::Offer { is_sent: true, .. })
+        matches!(self.mode, TransferMode::Offer { is_sent: true, .. })
     }
 
     /// Its memory, if it is registered.
     pub(super) fn into_memory(self) -> Option<Memory> {
-        match self.way {
-            Way::Offer { memory, .. } | Way::Refused(memory) => Some(memory),
-            Way::Undecided | Way::Parts => None,
+        match self.mode {
+            TransferMode::Offer { memory, .. } | TransferMode::Refused(memory) => Some(memory),
+            TransferMode::Undecided | TransferMode::Parts => None,
         }
     }
 
     /// Decides how it leaves; the description, if it is offered. Not to be called inside a transport.
     pub(super) fn decide(&mut self, lane: &Lane, from: usize) -> Option<&[u8]> {
-        match std::mem::replace(&mut self.way, Way::Parts) {
-            Way::Undecided if self.kind == Kind::Last && self.data.len() >= from => {
-                self.way = lane.offer(&mut self.data);
+        match std::mem::replace(&mut self.mode, TransferMode::Parts) {
+            TransferMode::Undecided if self.kind == Kind::Last && self.data.len() >= from => {
+                self.mode = lane.offer(&mut self.data);
             }
-            Way::Refused(memory) => self.data = memory.into_bytes().unwrap_or_else(|memory| memory.to_vec()),
-            Way::Undecided => {}
-            way => self.way = way,
+            TransferMode::Refused(memory) => {
+                self.data = memory.into_bytes().unwrap_or_else(|memory| memory.to_vec())
+            }
+            TransferMode::Undecided => {}
+            mode => self.mode = mode,
         }
         self.description()
     }
 
     /// What to send the peer, if it is offered.
     pub(super) fn description(&self) -> Option<&[u8]> {
-        match &self.way {
-            Way::Offer { description, .. } => Some(description),
+        match &self.mode {
+            TransferMode::Offer { description, .. } => Some(description),
             _ => None,
         }
     }
@@ -69,24 +71,24 @@ impl Outgoing {
 
 impl Lane {
     /// Registers bytes so that the peer can read them in one operation, where the transport can; they go in parts if it refuses.
-    fn offer(&self, data: &mut Vec<u8>) -> Way {
+    fn offer(&self, data: &mut Vec<u8>) -> TransferMode {
         let Some(large) = self.large.as_ref().filter(|large| large.sizes.contains(&data.len())) else {
-            return Way::Parts;
+            return TransferMode::Parts;
         };
         let memory = match large.domain.try_register(std::mem::take(data), Access::REMOTE_GET) {
             Ok(memory) => memory,
             Err((refused, bytes)) => {
                 tracing::debug!("a message of {} bytes is sent in parts: {refused}", bytes.len());
                 *data = bytes;
-                return Way::Parts;
+                return TransferMode::Parts;
             }
         };
         let Ok(key) = memory.packed_key() else {
             *data = memory.into_bytes().unwrap_or_else(|memory| memory.to_vec());
-            return Way::Parts;
+            return TransferMode::Parts;
         };
         let description = Shared { address: memory.address(), length: memory.len() as u64, key }.to_bytes();
-        Way::Offer { memory, description, is_sent: false }
+        TransferMode::Offer { memory, description, is_sent: false }
     }
 }
 
@@ -94,7 +96,7 @@ impl Lane {
 enum End {
     /// It waits: for the application, for the transport, or for the end of the operation.
     Later(Offer),
-    /// The bytes; none if nobody reads them any more.
+    /// The bytes; none if no reader is left.
     Taken(Option<Vec<u8>>),
     /// This side cannot read them.
     Refused,
@@ -124,8 +126,8 @@ impl State {
         if is_taken {
             self.retired.extend(memory);
         } else if let Some(memory) = memory {
-            let way = Way::Refused(memory);
-            self.outgoing.push_front(Outgoing { number, kind: Kind::Last, data: Vec::new(), sent: 0, way });
+            let mode = TransferMode::Refused(memory);
+            self.outgoing.push_front(Outgoing { number, kind: Kind::Last, data: Vec::new(), sent: 0, mode });
         }
         Ok(())
     }
@@ -241,7 +243,7 @@ impl Conn {
 }
 
 impl Offer {
-    /// The bytes that were read; none if nobody wants them any more.
+    /// The bytes that were read; none if no reader is left.
     fn taken(self, is_deaf: bool) -> End {
         let memory = self.read.filter(|_| !is_deaf).map(|read| read.memory);
         End::Taken(memory.map(|memory| memory.into_bytes().unwrap_or_else(|memory| memory.to_vec())))

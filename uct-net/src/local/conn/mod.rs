@@ -87,7 +87,7 @@ impl Conn {
         self.lane.get()
     }
 
-    /// The way to the peer is open; the peer takes `window` bytes unread.
+    /// The lane to the peer is open; the peer takes `window` bytes unread.
     pub(crate) fn open(&self, lane: Lane, window: u32) {
         self.state.borrow_mut().send = SendWindow::new(window);
         let _ = self.lane.set(lane);

@@ -5,7 +5,7 @@ use uct_core::{Completion, Memory, RemoteKey};
 use crate::proto::handshake::Shared;
 
 /// How a message leaves.
-pub(super) enum Way {
+pub(super) enum TransferMode {
     /// It was not looked at yet.
     Undecided,
     /// In parts.

@@ -231,10 +231,10 @@ impl State {
                 wakers = self.writers.take();
             }
             Kind::Abort => {
-                let told = &message[start..message.len().min(start + MAX_REASON)];
-                let told: String =
-                    String::from_utf8_lossy(told).chars().filter(|letter| !letter.is_control()).collect();
-                let reason = format!("aborted by the peer: {told}");
+                let text = &message[start..message.len().min(start + MAX_REASON)];
+                let text: String =
+                    String::from_utf8_lossy(text).chars().filter(|letter| !letter.is_control()).collect();
+                let reason = format!("aborted by the peer: {text}");
                 let peer = &*conn.peer;
                 let failure = Error::new(Stage::Close, peer, Status::CONNECTION_RESET, reason);
                 conn.close_spans(&failure);

@@ -25,7 +25,7 @@ impl Conn {
         }
     }
 
-    /// Has the transport say when there is room; false if there is already.
+    /// Has the transport report when there is room; false if there is already.
     pub(super) fn wait_for_transport(self: &Rc<Conn>, lane: &Lane) -> bool {
         let conn = Rc::downgrade(self);
         let request = move |_ep: &uct_core::Ep| {

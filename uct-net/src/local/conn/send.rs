@@ -8,7 +8,7 @@ use ucs::Error as Status;
 use super::super::lane::Lane;
 use super::Conn;
 use super::large::Large;
-use super::offer::Way;
+use super::offer::TransferMode;
 use super::state::{Outgoing, State, Ticket, closed};
 use super::wakers::wake;
 use crate::error::{Error, Stage};
@@ -60,7 +60,7 @@ impl Conn {
             state.check_sendable(&self.peer)?;
             let number = state.made;
             state.made += 1;
-            state.outgoing.push_back(Outgoing { number, kind, data, sent: 0, way: Way::Undecided });
+            state.outgoing.push_back(Outgoing { number, kind, data, sent: 0, mode: TransferMode::Undecided });
             number
         };
         self.pump();
@@ -198,7 +198,7 @@ impl Conn {
                     }
                 }
                 Err(status) => {
-                    // It stays queued, so that its sender is told of the failure and not of success.
+                    // It stays queued, so that its sender gets the failure and not success.
                     self.state.borrow_mut().put_back(next);
                     self.fail_by_status(status);
                     break;
@@ -270,7 +270,7 @@ impl State {
             Next::Control(Kind::Fin, _) => self.fin.is_sent = true,
             Next::Control(..) => {}
             Next::Offer(mut message) => {
-                if let Way::Offer { description, is_sent, .. } = &mut message.way {
+                if let TransferMode::Offer { description, is_sent, .. } = &mut message.mode {
                     *is_sent = true;
                     self.send.take(description.len());
                 }

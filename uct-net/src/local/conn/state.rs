@@ -7,7 +7,7 @@ use ucs::Error as Status;
 use uct_core::Memory;
 
 use super::super::message::Message;
-use super::offer::{Offer, Way};
+use super::offer::{Offer, TransferMode};
 use super::wakers::Wakers;
 use crate::error::{Error, Stage};
 use crate::proto::assembly::Assembly;
@@ -54,14 +54,14 @@ pub(super) struct Fin {
     pub(super) is_deaf: bool,
 }
 
-/// A message on its way out.
+/// A message that is being sent.
 pub(super) struct Outgoing {
     pub(super) number: u64,
     pub(super) kind: Kind,
     /// Its bytes, unless it is registered.
     pub(super) data: Vec<u8>,
     pub(super) sent: usize,
-    pub(super) way: Way,
+    pub(super) mode: TransferMode,
 }
 
 /// Where a queued message is.

@@ -1,4 +1,6 @@
-//! A listener in a thread of its own that lets in who may come in, and the log of why others may not.
+//! A listener in a thread of its own that accepts every caller it admits, and its log, which has the reason of each refusal.
+
+#![allow(dead_code, reason = "each test program uses a part")]
 
 use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,7 +13,7 @@ use uct_net::NetOptions;
 use super::support::{LIMIT, net};
 
 /// Such a listener.
-pub struct Doorkeeper {
+pub struct LoggedListener {
     pub address: String,
     log: Log,
     is_over: Arc<AtomicBool>,
@@ -32,14 +34,14 @@ impl Write for Log {
     }
 }
 
-impl Doorkeeper {
-    pub fn new(options: NetOptions) -> Doorkeeper {
-        Doorkeeper::at("127.0.0.1:0".to_owned(), options)
+impl LoggedListener {
+    pub fn new(options: NetOptions) -> LoggedListener {
+        LoggedListener::at("127.0.0.1:0".to_owned(), options)
     }
 
-    pub fn at(place: String, options: NetOptions) -> Doorkeeper {
+    pub fn at(place: String, options: NetOptions) -> LoggedListener {
         let (log, is_over) = (Log::default(), Arc::new(AtomicBool::new(false)));
-        let (says, hears) = mpsc::channel();
+        let (sender, receiver) = mpsc::channel();
         let (writer, ends) = (log.clone(), Arc::clone(&is_over));
         let thread = std::thread::spawn(move || {
             let to_log =
@@ -49,7 +51,7 @@ impl Doorkeeper {
                 let net = net(options);
                 net.block_on(async {
                     let mut listener = net.listen(place).await.expect("a listener");
-                    says.send(listener.address()).expect("it is awaited");
+                    sender.send(listener.address()).expect("it is awaited");
                     while !ends.load(Ordering::Relaxed) {
                         let accepted = net.within(Duration::from_millis(2), listener.accept()).await;
                         let Some(incoming) = accepted else { continue };
@@ -61,12 +63,12 @@ impl Doorkeeper {
                 });
             });
         });
-        let address = hears.recv_timeout(LIMIT).expect("it listens");
-        Doorkeeper { address, log, is_over, thread: Some(thread) }
+        let address = receiver.recv_timeout(LIMIT).expect("it listens");
+        LoggedListener { address, log, is_over, thread: Some(thread) }
     }
 
     /// The log, once it has these words.
-    pub fn says(&self, words: &str) -> String {
+    pub fn wait_for_log(&self, words: &str) -> String {
         let begun = Instant::now();
         loop {
             let log = String::from_utf8_lossy(&self.log.0.lock().expect("no panic")).into_owned();
@@ -79,7 +81,7 @@ impl Doorkeeper {
     }
 }
 
-impl Drop for Doorkeeper {
+impl Drop for LoggedListener {
     fn drop(&mut self) {
         self.is_over.store(true, Ordering::Relaxed);
         let outcome = self.thread.take().expect("once").join();

@@ -21,7 +21,7 @@ const HEADER: usize = 2 + size_of::<u64>();
 
 /// The first endpoint of one side.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Card {
+pub(crate) struct LaneAddress {
     /// The token that messages to it carry.
     pub(crate) token: Token,
     /// Its interface.
@@ -30,7 +30,7 @@ pub(crate) struct Card {
     pub(crate) endpoint: Vec<u8>,
 }
 
-impl Card {
+impl LaneAddress {
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = vec![MAGIC, VERSION];
         bytes.extend_from_slice(&self.token.bits().to_le_bytes());
@@ -42,7 +42,7 @@ impl Card {
 
     /// Reads untrusted bytes, for a side with an interface at `own` whose endpoints have addresses of so many bytes. The transport
     /// checks the addresses.
-    pub(crate) fn parse(bytes: &[u8], own: &IfaceAddress, endpoint: usize) -> Result<Card, BadFrame> {
+    pub(crate) fn parse(bytes: &[u8], own: &IfaceAddress, endpoint: usize) -> Result<LaneAddress, BadFrame> {
         let bad = |problem: String| Err(BadFrame(problem));
         let Some((&[magic, version], rest)) = bytes.split_first_chunk::<2>() else {
             return bad("the peer is another program: it sent no private data".to_owned());
@@ -69,7 +69,7 @@ impl Card {
                 own.transport
             ));
         };
-        Ok(Card {
+        Ok(LaneAddress {
             token: Token::from_bits(u64::from_le_bytes(*token)),
             iface: IfaceAddress {
                 transport: own.transport.clone(),
@@ -90,31 +90,31 @@ mod tests {
     /// Bytes of an endpoint's address.
     const ENDPOINT: usize = 16;
 
-    fn parse(bytes: &[u8]) -> Result<Card, BadFrame> {
-        Card::parse(bytes, &card(1, 0).iface, ENDPOINT)
+    fn parse(bytes: &[u8]) -> Result<LaneAddress, BadFrame> {
+        LaneAddress::parse(bytes, &address(1, 0).iface, ENDPOINT)
     }
 
     /// As long as those of `rc_verbs`.
-    fn card(token: u64, byte: u8) -> Card {
+    fn address(token: u64, byte: u8) -> LaneAddress {
         let iface = IfaceAddress {
             transport: "rc_verbs".to_owned(),
             device: vec![byte; 24],
             iface: vec![byte ^ 1; 4],
         };
-        Card { token: Token::from_bits(token), iface, endpoint: vec![byte ^ 2; ENDPOINT] }
+        LaneAddress { token: Token::from_bits(token), iface, endpoint: vec![byte ^ 2; ENDPOINT] }
     }
 
     #[test]
-    fn a_card_survives_the_way_and_fits_into_a_request_of_rdma_cm() {
-        let bytes = card(77, 9).to_bytes();
+    fn an_address_is_encoded_and_parsed_and_fits_into_a_request_of_rdma_cm() {
+        let bytes = address(77, 9).to_bytes();
         assert_eq!(bytes.len(), 54);
-        assert_eq!(parse(&bytes).unwrap(), card(77, 9));
+        assert_eq!(parse(&bytes).unwrap(), address(77, 9));
     }
 
     #[test]
-    fn what_is_no_card_says_what_it_is() {
+    fn other_bytes_are_refused_with_the_reason() {
         let refused = |bytes: &[u8]| parse(bytes).unwrap_err().to_string();
-        let good = card(77, 9).to_bytes();
+        let good = address(77, 9).to_bytes();
         assert!(refused(b"").contains("sent no private data"));
         assert!(refused(b"U").contains("sent no private data"));
         assert!(refused(b"hello").contains("none of uct-net"));

@@ -17,32 +17,32 @@ use super::reactor::Watched;
 use crate::proto::envelope::Token;
 
 /// What carries the bytes.
-pub(crate) enum Way {
+pub(crate) enum HandshakeLink {
     /// A socket, and whether it is one of a network.
     Socket(Watched<Raw>, bool),
     Channel(Channel),
 }
 
 /// What becomes a lane.
-pub(crate) enum HandedOver {
+pub(crate) enum LaneSource {
     Socket(OwnedFd),
     Lane(Lane),
 }
 
-impl Way {
+impl HandshakeLink {
     /// The interface that it goes over already, and the peer's, where a connection manager has made it.
     pub(crate) fn ends(&self) -> Option<(&Iface, &IfaceAddress)> {
         match self {
-            Way::Socket(..) => None,
-            Way::Channel(channel) => Some(channel.ends()),
+            HandshakeLink::Socket(..) => None,
+            HandshakeLink::Channel(channel) => Some(channel.ends()),
         }
     }
 
     /// Whether an interface may take it over as a lane.
     pub(crate) fn suits(&self, iface: &Iface) -> bool {
         match self {
-            Way::Socket(_, is_network) => *is_network && iface.adopts(),
-            Way::Channel(channel) => channel.ends().0.resource() == iface.resource(),
+            HandshakeLink::Socket(_, is_network) => *is_network && iface.adopts(),
+            HandshakeLink::Channel(channel) => channel.ends().0.resource() == iface.resource(),
         }
     }
 
@@ -50,17 +50,19 @@ impl Way {
     #[cfg(feature = "tls")]
     pub(crate) fn socket(&self) -> Option<BorrowedFd<'_>> {
         match self {
-            Way::Socket(socket, _) => Some(socket.get().as_fd()),
-            Way::Channel(_) => None,
+            HandshakeLink::Socket(socket, _) => Some(socket.get().as_fd()),
+            HandshakeLink::Channel(_) => None,
         }
     }
 
     /// What becomes the lane of a connection, to the peer's token. No bytes are sent or received any more.
-    pub(crate) fn hand_over(&self, conn: &Rc<Conn>, peer: Token) -> Result<HandedOver> {
+    pub(crate) fn hand_over(&self, conn: &Rc<Conn>, peer: Token) -> Result<LaneSource> {
         match self {
-            Way::Socket(socket, _) => socket.get().as_fd().try_clone_to_owned().map(HandedOver::Socket),
-            Way::Channel(channel) => match channel.hand_over(conn, peer) {
-                Some(lane) => Ok(HandedOver::Lane(lane)),
+            HandshakeLink::Socket(socket, _) => {
+                socket.get().as_fd().try_clone_to_owned().map(LaneSource::Socket)
+            }
+            HandshakeLink::Channel(channel) => match channel.hand_over(conn, peer) {
+                Some(lane) => Ok(LaneSource::Lane(lane)),
                 None => Err(std::io::ErrorKind::NotConnected.into()),
             },
         }
@@ -69,8 +71,8 @@ impl Way {
     /// Sends no more.
     pub(crate) fn shut_down(&self) {
         match self {
-            Way::Socket(socket, _) => drop(socket.get().0.shutdown(std::net::Shutdown::Write)),
-            Way::Channel(channel) => channel.shut_down(),
+            HandshakeLink::Socket(socket, _) => drop(socket.get().0.shutdown(std::net::Shutdown::Write)),
+            HandshakeLink::Channel(channel) => channel.shut_down(),
         }
     }
 
@@ -81,20 +83,20 @@ impl Way {
         mut attempt: impl FnMut(&mut dyn Bytes) -> Result<T>,
     ) -> Poll<Result<T>> {
         match self {
-            Way::Socket(socket, _) => socket.poll_read(context, |raw| attempt(&mut &raw.0)),
-            Way::Channel(channel) => channel.poll_read(context, |bytes| attempt(bytes)),
+            HandshakeLink::Socket(socket, _) => socket.poll_read(context, |raw| attempt(&mut &raw.0)),
+            HandshakeLink::Channel(channel) => channel.poll_read(context, |bytes| attempt(bytes)),
         }
     }
 
-    /// As [`Way::poll_read`], whenever there is room to write.
+    /// As [`HandshakeLink::poll_read`], whenever there is room to write.
     pub(crate) fn poll_write<T>(
         &self,
         context: &mut Context<'_>,
         mut attempt: impl FnMut(&mut dyn Bytes) -> Result<T>,
     ) -> Poll<Result<T>> {
         match self {
-            Way::Socket(socket, _) => socket.poll_write(context, |raw| attempt(&mut &raw.0)),
-            Way::Channel(channel) => channel.poll_write(context, |bytes| attempt(bytes)),
+            HandshakeLink::Socket(socket, _) => socket.poll_write(context, |raw| attempt(&mut &raw.0)),
+            HandshakeLink::Channel(channel) => channel.poll_write(context, |bytes| attempt(bytes)),
         }
     }
 }
