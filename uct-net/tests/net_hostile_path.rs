@@ -7,6 +7,8 @@ mod certificates;
 #[path = "support/path.rs"]
 mod path;
 mod support;
+#[path = "support/tls_lane.rs"]
+mod tls_lane;
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -17,22 +19,10 @@ use std::time::Duration;
 
 use certificates::Authority;
 use path::{Harm, Path};
-use support::{LIMIT, pair_of, with};
-use uct_core::Context;
+use support::{LIMIT, pair_of};
+use tls_lane::{HERE, confidential, only_tcp};
 use uct_net::local::Net;
 use uct_net::{Error, NetOptions, Tls};
-
-const HERE: &str = "127.0.0.1";
-
-fn far() -> Context {
-    with(&[("tls", "tcp"), ("net_devices", "lo")])
-}
-
-fn confidential() -> NetOptions {
-    let authority = Authority::new("ours");
-    let tls = Tls::confidential().server(authority.issue(HERE).server()).client(authority.client(None));
-    NetOptions { tls: Some(tls), ..support::patient() }
-}
 
 /// It has a reason, and is no end that the peer wanted.
 fn is_failure(error: &Error) {
@@ -55,7 +45,7 @@ fn harm_on_the_path_is_an_error_of_both_sides() {
     for (harm, length, at_server, at_client) in harms {
         let (sender, receiver) = mpsc::channel();
         pair_of(
-            &far(),
+            &only_tcp(),
             confidential(),
             async move |_net, mut listener| {
                 let connection = listener.accept().await?.accept().await?;
@@ -107,7 +97,7 @@ fn harm_on_the_path_is_an_error_of_both_sides() {
 #[test]
 fn a_cut_in_the_middle_of_the_end_is_no_orderly_end() {
     pair_of(
-        &far(),
+        &only_tcp(),
         confidential(),
         async |_net, mut listener| {
             let connection = listener.accept().await?.accept().await?;
@@ -139,7 +129,7 @@ fn connect_through_relay(flipped: Option<usize>) -> (usize, Result<(), Error>, R
     let over = Arc::new(AtomicBool::new(false));
     let ended = Arc::clone(&over);
     let server = thread::spawn(move || {
-        let net = Net::new(&far(), server_options).expect("a net");
+        let net = Net::new(&only_tcp(), server_options).expect("a net");
         net.block_on(async {
             let mut listener = net.listen("127.0.0.1:0").await.expect("it listens");
             sender.send(listener.address()).expect("it is awaited");
@@ -184,7 +174,7 @@ fn connect_through_relay(flipped: Option<usize>) -> (usize, Result<(), Error>, R
         let _ = back.join();
         sent
     });
-    let net = Net::new(&far(), options).expect("a net");
+    let net = Net::new(&only_tcp(), options).expect("a net");
     let client = net.block_on(async {
         let connection = net.connect(there).within(LIMIT).await?;
         for _ in 0..10 {
@@ -238,7 +228,7 @@ fn peers_that_stop_anywhere_are_hung_up_on_and_honest_ones_are_served() {
     };
     let (sender, receiver) = mpsc::channel();
     let server = thread::spawn(move || {
-        let net = Net::new(&far(), options).expect("a net");
+        let net = Net::new(&only_tcp(), options).expect("a net");
         net.block_on(async {
             let mut listener = net.listen("127.0.0.1:0").await?;
             sender.send(listener.address()).expect("it is awaited");
@@ -258,7 +248,7 @@ fn peers_that_stop_anywhere_are_hung_up_on_and_honest_ones_are_served() {
     }
     let client =
         NetOptions { tls: Some(Tls::confidential().client(authority.client(None))), ..support::patient() };
-    let net = Net::new(&far(), client).expect("a net");
+    let net = Net::new(&only_tcp(), client).expect("a net");
     net.block_on(async {
         let connection = net.connect(address).within(LIMIT).await?;
         assert_eq!(&*connection.recv().within(LIMIT).await?, b"welcome");

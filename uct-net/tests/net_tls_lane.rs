@@ -8,6 +8,8 @@ mod path;
 #[path = "../../ucs/testing/seed.rs"]
 mod seed;
 mod support;
+#[path = "support/tls_lane.rs"]
+mod tls_lane;
 
 use std::future::poll_fn;
 use std::sync::mpsc;
@@ -18,25 +20,13 @@ use certificates::Authority;
 use path::Path;
 use support::random::{Random, polled};
 use support::{LIMIT, pair_of, with};
-use uct_core::{Context, Error as Status};
+use tls_lane::{HERE, confidential, only_tcp};
+use uct_core::Error as Status;
 use uct_net::local::{Connection, Net};
 use uct_net::{Error, NetOptions, Tls, Wait};
 
-const HERE: &str = "127.0.0.1";
 /// What is sent all the time, and must not be seen.
 const MARKER: &[u8; 16] = b"<secret-content>";
-
-/// Only `tcp`, as between two machines.
-fn far() -> Context {
-    with(&[("tls", "tcp"), ("net_devices", "lo")])
-}
-
-/// Options of both sides.
-fn confidential() -> NetOptions {
-    let authority = Authority::new("ours");
-    let tls = Tls::confidential().server(authority.issue(HERE).server()).client(authority.client(None));
-    NetOptions { tls: Some(tls), ..support::patient() }
-}
 
 fn marked(length: usize) -> Vec<u8> {
     MARKER.repeat(length / MARKER.len() + 1)[..length].to_vec()
@@ -55,7 +45,7 @@ fn every_operation_works_inside_tls_and_a_host_on_the_path_reads_none() {
     let expected = large.clone();
     let mut on_the_path = None;
     pair_of(
-        &far(),
+        &only_tcp(),
         confidential(),
         async move |_net, mut listener| {
             let connection = listener.accept().await?.accept().await?;
@@ -151,7 +141,7 @@ fn over_a_unix_socket_it_works_as_well() {
     let (sender, receiver) = mpsc::channel();
     let (server_place, server_options) = (place.clone(), options.clone());
     let server = thread::spawn(move || {
-        let net = Net::new(&far(), server_options).expect("a net");
+        let net = Net::new(&only_tcp(), server_options).expect("a net");
         net.block_on(async {
             let mut listener = net.listen(server_place).await?;
             sender.send(()).expect("it is awaited");
@@ -162,7 +152,7 @@ fn over_a_unix_socket_it_works_as_well() {
         })
     });
     receiver.recv_timeout(LIMIT).expect("it listens");
-    let net = Net::new(&far(), options).expect("a net");
+    let net = Net::new(&only_tcp(), options).expect("a net");
     net.block_on(async {
         let connection = net.connect(place).server_name(HERE).within(LIMIT).await?;
         is_wrapped(&connection);
@@ -184,7 +174,7 @@ fn a_side_that_would_send_in_clear_finds_no_lane() {
         let client = NetOptions { tls: Some(made[1 - at]().client(client.clone())), ..support::patient() };
         let (sender, receiver) = mpsc::channel();
         let serving = thread::spawn(move || {
-            let net = Net::new(&far(), server).expect("a net");
+            let net = Net::new(&only_tcp(), server).expect("a net");
             net.block_on(async {
                 let mut listener = net.listen("127.0.0.1:0").await.expect("it listens");
                 sender.send(listener.address()).expect("it is awaited");
@@ -192,7 +182,7 @@ fn a_side_that_would_send_in_clear_finds_no_lane() {
             })
         });
         let address = receiver.recv_timeout(LIMIT).expect("it listens");
-        let net = Net::new(&far(), client).expect("a net");
+        let net = Net::new(&only_tcp(), client).expect("a net");
         let error = net.block_on(net.connect(address).within(LIMIT).into_future()).expect_err("no lane");
         assert_eq!(error.status, Status::UNREACHABLE, "{error}");
         let theirs = if at == 0 { "the peer has tcp+tls/" } else { "the peer has tcp/" };
@@ -210,7 +200,7 @@ fn a_sender_waits_while_the_peer_does_not_read_and_continues_afterwards() {
     let options = NetOptions { window: 1 << 30, ..confidential() };
     let (sender, receiver) = mpsc::channel();
     pair_of(
-        &far(),
+        &only_tcp(),
         options,
         async move |_net, mut listener| {
             let connection = listener.accept().await?.accept().await?;
@@ -268,7 +258,7 @@ fn asleep_no_wake_up_is_lost() {
     const ROUNDS: u64 = 3000;
     let options = NetOptions { wait: Wait::Sleep, ..confidential() };
     pair_of(
-        &far(),
+        &only_tcp(),
         options.clone(),
         async |_net, mut listener| {
             let connection = listener.accept().await?.accept().await?;
@@ -293,8 +283,8 @@ fn asleep_no_wake_up_is_lost() {
     );
     // Both flavours are one engine; its driver is another one here.
     let (left, right) = (
-        uct_net::Net::new(&far(), options.clone()).expect("a net"),
-        uct_net::Net::new(&far(), options).expect("a net"),
+        uct_net::Net::new(&only_tcp(), options.clone()).expect("a net"),
+        uct_net::Net::new(&only_tcp(), options).expect("a net"),
     );
     let mut listener = left.block_on(left.listen("127.0.0.1:0")).expect("it listens");
     let address = listener.address().to_owned();
@@ -332,7 +322,7 @@ fn sends_and_receives_that_are_dropped_lose_nothing_and_double_nothing() {
         message
     };
     pair_of(
-        &far(),
+        &only_tcp(),
         NetOptions { window: 16_384, ..confidential() },
         async move |net, mut listener| {
             let mut random = Random(seed ^ 2);
@@ -395,7 +385,7 @@ fn what_was_sent_last_arrives_whichever_way_a_side_ends() {
         let (sender, receiver) = mpsc::channel();
         let server_options = options.clone();
         let server = thread::spawn(move || {
-            let net = Net::new(&far(), server_options).expect("a net");
+            let net = Net::new(&only_tcp(), server_options).expect("a net");
             net.block_on(async {
                 let mut listener = net.listen("127.0.0.1:0").await?;
                 sender.send(listener.address()).expect("it is awaited");
@@ -415,7 +405,7 @@ fn what_was_sent_last_arrives_whichever_way_a_side_ends() {
             }
             Ok::<_, Error>(())
         };
-        let net = Net::new(&far(), options).expect("a net");
+        let net = Net::new(&only_tcp(), options).expect("a net");
         net.block_on(async {
             let connection = net.connect(address).within(LIMIT).await?;
             send_all(&connection).await?;
@@ -442,7 +432,7 @@ fn what_a_future_has_sent_leaves_although_the_net_is_not_driven_afterwards() {
     let options = confidential();
     let server_options = options.clone();
     let server = thread::spawn(move || {
-        let net = Net::new(&far(), server_options).expect("a net");
+        let net = Net::new(&only_tcp(), server_options).expect("a net");
         net.block_on(async {
             let mut listener = net.listen("127.0.0.1:0").await?;
             sender.send(listener.address()).expect("it is awaited");
@@ -453,7 +443,7 @@ fn what_a_future_has_sent_leaves_although_the_net_is_not_driven_afterwards() {
             Ok::<_, Error>(())
         })
     });
-    let net = Net::new(&far(), options).expect("a net");
+    let net = Net::new(&only_tcp(), options).expect("a net");
     let address = receiver.recv_timeout(LIMIT).expect("it listens");
     let connection = net.block_on(net.connect(address).within(LIMIT).into_future()).expect("a connection");
     net.block_on(connection.send(b"sent")).expect("sent");
@@ -466,7 +456,7 @@ fn what_a_future_has_sent_leaves_although_the_net_is_not_driven_afterwards() {
 #[test]
 fn an_abort_arrives_with_its_reason() {
     pair_of(
-        &far(),
+        &only_tcp(),
         confidential(),
         async |_net, mut listener| {
             let connection = listener.accept().await?.accept().await?;
@@ -489,7 +479,7 @@ fn a_host_that_passes_nothing_on_does_not_hold_up_the_end() {
     let (sender, receiver) = mpsc::channel::<()>();
     let (has_begun, begun) = mpsc::channel();
     pair_of(
-        &far(),
+        &only_tcp(),
         NetOptions { window: 1 << 30, ..confidential() },
         async move |_net, mut listener| {
             let connection = listener.accept().await?.accept().await?;
@@ -534,7 +524,7 @@ fn in_a_runtime_a_stream_carries_all_while_drivers_sleep() {
     let server = thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
         runtime.expect("a runtime").block_on(async {
-            let net = uct_net::Net::in_tokio(&far(), server_options).expect("a net");
+            let net = uct_net::Net::in_tokio(&only_tcp(), server_options).expect("a net");
             let mut listener = net.listen("127.0.0.1:0").await?;
             sender.send(listener.address().to_owned()).expect("it is awaited");
             let stream = listener.accept().await?.accept().await?.into_stream();
@@ -544,7 +534,7 @@ fn in_a_runtime_a_stream_carries_all_while_drivers_sleep() {
         })
     });
     let address = receiver.recv_timeout(LIMIT).expect("it listens");
-    let net = Net::new(&far(), options).expect("a net");
+    let net = Net::new(&only_tcp(), options).expect("a net");
     let received = runtime().block_on(net.run_until(async {
         let connection = net.connect(address).await?;
         is_wrapped(&connection);

@@ -4,25 +4,21 @@
 #[path = "support/certificates.rs"]
 mod certificates;
 mod support;
+#[path = "support/tls_lane.rs"]
+mod tls_lane;
 
 use std::time::Duration;
 
-use certificates::Authority;
-use support::{LIMIT, pair_of, with};
-use uct_net::{NetOptions, Tls};
-
-const HERE: &str = "127.0.0.1";
+use support::{LIMIT, pair_of};
+use tls_lane::{confidential, only_tcp};
 
 #[test]
 fn many_connections_share_a_thread_and_leave_no_descriptor() {
     let descriptors = || std::fs::read_dir("/proc/self/fd").expect("a directory").count();
     let before = descriptors();
-    let authority = Authority::new("ours");
-    let tls = Tls::confidential().server(authority.issue(HERE).server()).client(authority.client(None));
-    let options = NetOptions { tls: Some(tls), ..support::patient() };
     pair_of(
-        &with(&[("tls", "tcp"), ("net_devices", "lo")]),
-        options,
+        &only_tcp(),
+        confidential(),
         async |_net, mut listener| {
             for _ in 0..3 {
                 let mut connections = Vec::new();

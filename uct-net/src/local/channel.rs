@@ -5,7 +5,7 @@
 use std::cell::{Cell, RefCell};
 use std::io::{Error as IoError, ErrorKind, Read, Result, Write};
 use std::rc::{Rc, Weak};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 
 use uct_core::{Iface, IfaceAddress};
 
@@ -79,35 +79,41 @@ impl Channel {
     pub(crate) fn poll_read<T>(
         &self,
         context: &Context<'_>,
-        mut attempt: impl FnMut(&mut &Channel) -> Result<T>,
+        attempt: impl FnMut(&mut &Channel) -> Result<T>,
     ) -> Poll<Result<T>> {
-        loop {
-            match attempt(&mut &*self) {
-                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
-                outcome => return Poll::Ready(outcome),
-            }
+        self.poll(attempt, || {
             // A failure is for the next attempt.
             if let Ok(received) = self.conn.poll_receive(context) {
                 let Some(message) = received else { return Poll::Pending };
                 self.unread.replace(Some((message, 0)));
             }
-        }
+            Poll::Ready(())
+        })
     }
 
     /// As `Watched::poll_write`.
     pub(crate) fn poll_write<T>(
         &self,
         context: &Context<'_>,
+        attempt: impl FnMut(&mut &Channel) -> Result<T>,
+    ) -> Poll<Result<T>> {
+        self.poll(attempt, || match self.unsent.get() {
+            // A failure is for the next attempt.
+            Some(ticket) => self.conn.poll_left(ticket, context).map(|_| ()),
+            None => Poll::Pending,
+        })
+    }
+
+    /// Tries `attempt` until it does not answer "would block", each time that `wait` is ready.
+    fn poll<T>(
+        &self,
         mut attempt: impl FnMut(&mut &Channel) -> Result<T>,
+        mut wait: impl FnMut() -> Poll<()>,
     ) -> Poll<Result<T>> {
         loop {
             match attempt(&mut &*self) {
-                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => ready!(wait()),
                 outcome => return Poll::Ready(outcome),
-            }
-            match self.unsent.get() {
-                Some(ticket) if self.conn.poll_left(ticket, context).is_ready() => {}
-                _ => return Poll::Pending,
             }
         }
     }
