@@ -40,8 +40,8 @@ fn a_connection_is_a_span_on_each_side_with_its_stages_and_the_reason_of_its_end
     ] {
         let (connection, stages) = spans.connection();
         let field = |name| connection.fields.get(name).map_or("", String::as_str);
-        let fields = [field("side"), field("transport"), field("device"), field("reason")];
-        assert_eq!(fields, [side, "tcp", "lo", reason]);
+        let fields = [field("side"), field("lane"), field("transport"), field("device"), field("reason")];
+        assert_eq!(fields, [side, "tcp/lo", "tcp", "lo", reason]);
         assert!(field("peer").starts_with("127.0.0.1:"), "{connection:?}");
         assert_eq!(names(&stages), expected);
     }

@@ -19,8 +19,10 @@ use std::time::Duration;
 use certificates::Authority;
 use path::Path;
 use support::random::{Random, polled};
+use support::spans::Spans;
 use support::{LIMIT, pair_of, with};
 use tls_lane::{HERE, confidential, only_tcp};
+use tracing::level_filters::LevelFilter;
 use uct_core::Error as Status;
 use uct_net::local::{Connection, Net};
 use uct_net::{Error, NetOptions, Tls, Wait};
@@ -508,6 +510,26 @@ fn a_host_that_passes_nothing_on_does_not_hold_up_the_end() {
             Ok(())
         },
     );
+}
+
+#[test]
+fn the_spans_of_both_sides_name_the_lane_as_the_explanation_does() {
+    let (server, client) = (Spans::default(), Spans::default());
+    let seen = server.clone();
+    let _guard = client.see(LevelFilter::DEBUG);
+    pair_of(
+        &only_tcp(),
+        confidential(),
+        async move |_net, mut listener| {
+            seen.see_always(LevelFilter::DEBUG);
+            listener.accept().await?.accept().await?.recv().within(LIMIT).await?;
+            Ok(())
+        },
+        async |net, address| net.connect(&address).await?.send(b"seen").await,
+    );
+    for spans in [client, server] {
+        assert_eq!(spans.connection().0.fields["lane"], "tcp/lo inside TLS");
+    }
 }
 
 /// In a runtime of tokio, by whichever driver, bytes both ways at once.

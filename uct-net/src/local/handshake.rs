@@ -124,7 +124,7 @@ pub(crate) async fn call(
                 };
                 let over = over_this_socket(net, socket, &left, &server.addresses);
                 if let Some((iface, theirs)) = over.filter(|(iface, _)| suits(iface)) {
-                    let name = iface.resource().to_string();
+                    let name = lane_name(net, &iface);
                     let conn = match open_over(net, socket, &iface, theirs, end).await {
                         Ok(conn) => conn,
                         Err(Attempt::Failed(error)) => return Err(error),
@@ -135,7 +135,7 @@ pub(crate) async fn call(
                         }
                     };
                     let explanation = Explanation {
-                        chosen: lane_name(net, &iface),
+                        chosen: name,
                         ours: selector.explain(request, Some(&server.addresses)),
                         theirs: server.explanation,
                         tried,
@@ -149,7 +149,7 @@ pub(crate) async fn call(
             }
         };
         let address = choice.peer.expect("a choice for a peer has the peer's address");
-        let name = choice.iface.resource().to_string();
+        let name = lane_name(net, &choice.iface);
         let opened = if is_for_socket(net, socket, &choice.iface) {
             let theirs = socket.ends().map_or(&address, |(_, theirs)| theirs);
             open_over(net, socket, &choice.iface, theirs, end).await
@@ -159,9 +159,8 @@ pub(crate) async fn call(
         match opened {
             Ok(conn) => {
                 let iface = choice.iface.clone();
-                let chosen = lane_name(net, &iface);
                 let explanation =
-                    Explanation { chosen, ours: choice.explanation, theirs: server.explanation, tried };
+                    Explanation { chosen: name, ours: choice.explanation, theirs: server.explanation, tried };
                 return Ok(Connection::new(net.clone(), conn, iface, explanation, server.private));
             }
             Err(Attempt::Failed(error)) => return Err(error),

@@ -24,13 +24,25 @@ pub(crate) fn accepting(peer: &str) -> Span {
 
 fn span(side: &str, peer: &str) -> Span {
     // It may outlive the application's span.
-    debug_span!(parent: None, "connection", side, peer, transport = Empty, device = Empty, reason = Empty)
+    debug_span!(
+        parent: None,
+        "connection",
+        side,
+        peer,
+        lane = Empty,
+        transport = Empty,
+        device = Empty,
+        reason = Empty
+    )
 }
 
 /// Notes what came of an attempt: the connection keeps its span, and a failure is the reason of the end.
 pub(crate) fn outcome(connection: &Span, outcome: Result<Connection>) -> Result<Connection> {
     match &outcome {
-        Ok(made) => made.conn().keep_spans(Spans::new(connection, made.iface())),
+        Ok(made) => {
+            let spans = Spans::new(connection, made.iface(), &made.explanation().chosen);
+            made.conn().keep_spans(spans);
+        }
         Err(error) => note_end(connection, error),
     }
     outcome

@@ -16,9 +16,10 @@ pub(crate) struct Spans {
 }
 
 impl Spans {
-    /// The handshake within `connection` is complete, over `iface`.
-    pub(crate) fn new(connection: &Span, iface: &Iface) -> Spans {
+    /// The handshake within `connection` is complete, over `iface`. `lane` is its name in the explanation.
+    pub(crate) fn new(connection: &Span, iface: &Iface, lane: &str) -> Spans {
         let resource = iface.resource();
+        connection.record("lane", lane);
         connection.record("transport", resource.transport.as_str());
         connection.record("device", resource.device.as_str());
         let established = debug_span!(parent: connection, "established");
