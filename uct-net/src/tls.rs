@@ -1,10 +1,14 @@
 //! TLS for the handshake of connections: its settings, and the transports that are permitted with it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use rustls::pki_types::CertificateDer;
 use rustls::{ClientConfig, ServerConfig};
 use uct_core::{DeviceKind, Iface};
+
+/// The default of [`Tls::close_timeout`].
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// TLS for the handshake, and the lanes that are permitted with it.
 ///
@@ -28,6 +32,7 @@ pub struct Tls {
     pub(crate) client: Option<Arc<ClientConfig>>,
     pub(crate) server: Option<Arc<ServerConfig>>,
     may_leave_in_clear: bool,
+    pub(crate) close_timeout: Duration,
 }
 
 /// What TLS has proved about a peer.
@@ -47,7 +52,7 @@ impl Tls {
     ///
     /// Interfaces of `tcp` are open for it. What the application itself sends over them ([`crate::local::Net::ifaces`]) is in clear.
     pub fn confidential() -> Tls {
-        Tls { client: None, server: None, may_leave_in_clear: false }
+        Tls { client: None, server: None, may_leave_in_clear: false, close_timeout: CLOSE_TIMEOUT }
     }
 
     /// The handshake is encrypted and nothing else: **messages, streams and remote memory cross the network in clear**, and a
@@ -65,6 +70,13 @@ impl Tls {
     /// Settings for [`crate::Net::listen`]. Without them, listening is an error.
     pub fn server(mut self, settings: impl Into<Arc<ServerConfig>>) -> Tls {
         self.server = Some(settings.into());
+        self
+    }
+
+    /// Time limit of the end of a lane inside TLS, from the moment when one side has ended: for the rest that was sent, and for the peer's own
+    /// end. Afterwards its socket is closed, and what has not left is lost. Default 5 s.
+    pub fn close_timeout(mut self, limit: Duration) -> Tls {
+        self.close_timeout = limit;
         self
     }
 
@@ -103,6 +115,7 @@ impl std::fmt::Debug for Tls {
             .field("has_client", &self.client.is_some())
             .field("has_server", &self.server.is_some())
             .field("may_leave_in_clear", &self.may_leave_in_clear)
+            .field("close_timeout", &self.close_timeout)
             .finish()
     }
 }

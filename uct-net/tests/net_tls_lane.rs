@@ -17,7 +17,7 @@ use std::thread;
 use std::time::Duration;
 
 use certificates::Authority;
-use path::Path;
+use path::{Harm, Path};
 use support::random::{Random, polled};
 use support::spans::Spans;
 use support::{LIMIT, pair_of, with};
@@ -510,6 +510,71 @@ fn a_host_that_passes_nothing_on_does_not_hold_up_the_end() {
             Ok(())
         },
     );
+}
+
+/// Whether a process has the TCP socket open whose peer has this port.
+fn is_open_towards(port: &str) -> bool {
+    let suffix = format!(":{:04X}", port.parse::<u16>().expect("a number"));
+    let table = std::fs::read_to_string("/proc/net/tcp").expect("/proc is mounted");
+    table.lines().any(|line| {
+        let columns: Vec<_> = line.split_whitespace().collect();
+        // The peer's address, and the inode.
+        columns[2].ends_with(&suffix) && columns.get(9).is_some_and(|inode| *inode != "0")
+    })
+}
+
+#[test]
+fn the_end_of_a_lane_waits_for_the_peer_up_to_close_timeout() {
+    let options = confidential();
+    let client = options.clone();
+    let (sender, receiver) = mpsc::channel();
+    let server = thread::spawn(move || {
+        // The one with the long limit begins first, so it would also end first if both had the same limit.
+        let nets = [LIMIT * 60, Duration::from_millis(1)].map(|limit| {
+            let tls = options.tls.clone().map(|tls| tls.close_timeout(limit));
+            Net::new(&only_tcp(), NetOptions { tls, ..options.clone() }).expect("a net")
+        });
+        let ports = nets.each_ref().map(|net| {
+            net.block_on(async {
+                let mut listener = net.listen("127.0.0.1:0").await.expect("a listener");
+                sender.send(listener.address()).expect("it is awaited");
+                let incoming = listener.accept().await.expect("a caller");
+                let port = incoming.peer().rsplit_once(':').expect("a port").1.to_owned();
+                let connection = incoming.accept().await.expect("a connection");
+                connection.send(b"ready").await.expect("sent");
+                // What was sent ahead of the harm is delivered.
+                connection.recv().within(LIMIT).await.expect("the message");
+                let error = connection.recv().within(LIMIT).await.expect_err("a record that was not sent");
+                assert!(error.to_string().contains("TLS fails"), "{error}");
+                port
+            })
+        });
+        let begun = std::time::Instant::now();
+        while is_open_towards(&ports[1]) {
+            assert!(begun.elapsed() < LIMIT, "the lane with the short limit does not end");
+            for net in &nets {
+                net.block_on(net.sleep(Duration::from_millis(1)));
+            }
+        }
+        assert!(is_open_towards(&ports[0]), "the lane with the long limit has ended");
+    });
+    let mut clients = Vec::new();
+    for _ in 0..2 {
+        let path = Path::before(&receiver.recv_timeout(LIMIT).expect("the server listens"));
+        let net = Net::new(&only_tcp(), client.clone()).expect("a net");
+        let connection = net.block_on(net.connect(&path.address)).expect("a connection");
+        // Nothing else of this side is under way when the harm is done.
+        net.block_on(connection.recv().within(LIMIT)).expect("the server is ready");
+        path.do_harm(Harm::Insert);
+        net.block_on(connection.send(b"followed by something else")).expect("sent");
+        // From here on the net is not driven, so this side does not end its lane.
+        clients.push((net, connection));
+    }
+    server.join().expect("the server's thread");
+    for (net, connection) in clients {
+        connection.abort("over");
+        drop(net);
+    }
 }
 
 #[test]

@@ -19,6 +19,8 @@ use super::handshake_link::LaneSource;
 use super::lane::HalfLane;
 use super::net::NetHandle;
 #[cfg(feature = "tls")]
+use super::peer_loss::PeerLoss;
+#[cfg(feature = "tls")]
 use super::session::Session;
 use super::socket::FrameSocket;
 #[cfg(feature = "tls")]
@@ -362,7 +364,7 @@ fn take_socket(
     let failed = |status, reason: String| Error::new(Stage::Open, socket.peer(), status, reason);
     let refused = |refused: uct_core::Refused| failed(refused.status, refused.to_string());
     let handed = if net.options.wraps(iface) {
-        wrap(net, socket, conn).map(LaneSource::Socket)
+        wrap(net, socket, conn, iface).map(LaneSource::Socket)
     } else {
         socket.hand_over(conn, peer.token)
     };
@@ -381,13 +383,15 @@ fn take_socket(
 
 /// Has the session of the handshake encrypt what goes through a socket, which is returned.
 #[cfg(feature = "tls")]
-fn wrap(net: &NetHandle, socket: &FrameSocket, conn: &Rc<Conn>) -> std::io::Result<OwnedFd> {
+fn wrap(net: &NetHandle, socket: &FrameSocket, conn: &Rc<Conn>, iface: &Iface) -> std::io::Result<OwnedFd> {
+    let tls = net.options.tls.as_ref().ok_or(std::io::ErrorKind::Unsupported)?;
+    let peer_loss = PeerLoss::of(net.worker.context().config(), &iface.resource().transport);
     let secured = socket.hand_over_secured().ok_or(std::io::ErrorKind::NotConnected)??;
-    net.pumps.add(&net.reactor, secured, conn)
+    net.pumps.add(&net.reactor, secured, (&peer_loss, tls.close_timeout), conn)
 }
 
 #[cfg(not(feature = "tls"))]
-fn wrap(_net: &NetHandle, _socket: &FrameSocket, _conn: &Rc<Conn>) -> std::io::Result<OwnedFd> {
+fn wrap(_: &NetHandle, _: &FrameSocket, _: &Rc<Conn>, _: &Iface) -> std::io::Result<OwnedFd> {
     Err(std::io::ErrorKind::Unsupported.into())
 }
 

@@ -15,6 +15,8 @@ pub(crate) mod listen;
 pub(crate) mod message;
 pub(crate) mod net;
 #[cfg(feature = "tls")]
+mod peer_loss;
+#[cfg(feature = "tls")]
 mod pumps;
 pub(crate) mod reactor;
 mod remote;

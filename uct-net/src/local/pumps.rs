@@ -6,10 +6,12 @@ use std::rc::Rc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Wake, Waker};
+use std::time::Duration;
 
 use slab::Slab;
 
 use super::conn::Conn;
+use super::peer_loss::PeerLoss;
 use super::reactor::Reactor;
 use super::session::Session;
 use super::wrapped::{Spare, Wrapped};
@@ -48,9 +50,10 @@ impl Pumps {
         &self,
         reactor: &Rc<Reactor>,
         secured: (OwnedFd, Session),
+        limits: (&PeerLoss, Duration),
         conn: &Rc<Conn>,
     ) -> std::io::Result<OwnedFd> {
-        let (wrapped, transports) = Wrapped::new(reactor, secured, conn)?;
+        let (wrapped, transports) = Wrapped::new(reactor, secured, limits, conn)?;
         let mut lanes = self.lanes.borrow_mut();
         let place = lanes.vacant_entry();
         let mark = Mark { number: place.key(), is_set: AtomicBool::new(false), due: Arc::clone(&self.due) };

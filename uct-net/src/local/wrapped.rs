@@ -12,11 +12,12 @@ use std::rc::{Rc, Weak};
 use std::task::{Context, Poll, Waker, ready};
 use std::time::Duration;
 
-use socket2::{Domain, Socket, TcpKeepalive, Type};
+use socket2::{Domain, Socket, Type};
 use ucs::Error as Status;
 
 use super::bytes::Raw;
 use super::conn::Conn;
+use super::peer_loss::PeerLoss;
 use super::reactor::{Reactor, Sleep, Watched};
 use super::session::{Session, words};
 use crate::error::{Error, Stage};
@@ -27,14 +28,6 @@ const CHUNK: usize = 64 << 10;
 const OVERHEAD: usize = 4 << 10;
 /// Bytes that one lane moves before it is another one's turn.
 const TURN: usize = 4 * CHUNK;
-/// How long the end may take, once one side has ended: the rest that was sent, and the peer's own end.
-const CLOSING: Duration = Duration::from_secs(5);
-/// Time in which the peer's system has to acknowledge data, as by the key `user_timeout` of `tcp`.
-const USER_TIMEOUT: Duration = Duration::from_secs(30);
-/// After so much silence the peer's system is asked whether it is there; again after each interval, so often.
-const SILENCE: Duration = Duration::from_secs(10);
-const INTERVAL: Duration = Duration::from_secs(2);
-const QUESTIONS: u32 = 3;
 
 /// The bytes of a lane on their way.
 pub(crate) struct Wrapped {
@@ -48,7 +41,9 @@ pub(crate) struct Wrapped {
     received: Chunk,
     outgoing: Outgoing,
     incoming: Incoming,
-    /// The limit of the end, once it has begun.
+    /// Time limit of the end, once one side has ended: for the rest that was sent, and the peer's own end.
+    close_timeout: Duration,
+    /// Its rest, once the end has begun.
     closing: Option<Sleep>,
     reactor: Rc<Reactor>,
 }
@@ -107,10 +102,11 @@ impl Wrapped {
     pub(crate) fn new(
         reactor: &Rc<Reactor>,
         (socket, session): (OwnedFd, Session),
+        (peer_loss, close_timeout): (&PeerLoss, Duration),
         conn: &Rc<Conn>,
     ) -> std::io::Result<(Wrapped, OwnedFd)> {
         let outer = Socket::from(socket);
-        notice_death(&outer)?;
+        peer_loss.set(&outer)?;
         let (inner, transports) = Socket::pair(Domain::UNIX, Type::STREAM.nonblocking().cloexec(), None)?;
         let watch = |socket| reactor.watch(Raw(socket)).map_err(|error| IoError::other(error.to_string()));
         let mut tls = session.into_tls();
@@ -123,6 +119,7 @@ impl Wrapped {
             received: Chunk::default(),
             outgoing: Outgoing::Open,
             incoming: Incoming::Open,
+            close_timeout,
             closing: None,
             reactor: Rc::clone(reactor),
         };
@@ -149,8 +146,8 @@ impl Wrapped {
         let is_ending =
             self.outgoing != Outgoing::Open || matches!(self.incoming, Incoming::Ended | Incoming::HungUp);
         if is_ending {
-            let reactor = &self.reactor;
-            let limit = self.closing.get_or_insert_with(|| reactor.sleep(CLOSING));
+            let (reactor, time) = (&self.reactor, self.close_timeout);
+            let limit = self.closing.get_or_insert_with(|| reactor.sleep(time));
             ready!(limit.poll_due(context));
             return Poll::Ready(());
         }
@@ -374,16 +371,6 @@ fn take(spare: &Cell<Vec<u8>>) -> Vec<u8> {
     if chunk.is_empty() { vec![0; CHUNK] } else { chunk }
 }
 
-/// Has the system report a peer that is gone. A Unix socket does so by itself.
-fn notice_death(socket: &Socket) -> std::io::Result<()> {
-    if socket.domain()? == Domain::UNIX {
-        return Ok(());
-    }
-    let keepalive = TcpKeepalive::new().with_time(SILENCE).with_interval(INTERVAL).with_retries(QUESTIONS);
-    socket.set_tcp_keepalive(&keepalive)?;
-    socket.set_tcp_user_timeout(Some(USER_TIMEOUT))
-}
-
 /// The error of a lane that has failed, with its reason.
 fn reason(peer: &str, error: &IoError) -> Error {
     let failed = |status, reason: String| Error::new(Stage::Connected, peer, status, reason);
@@ -401,17 +388,6 @@ fn reason(peer: &str, error: &IoError) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_system_reports_a_peer_that_is_gone() {
-        let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
-        notice_death(&socket).expect("set");
-        assert!(socket.keepalive().expect("read"));
-        assert_eq!(socket.tcp_keepalive_time().expect("read"), SILENCE);
-        assert_eq!(socket.tcp_user_timeout().expect("read"), Some(USER_TIMEOUT));
-        let (unix, _other) = Socket::pair(Domain::UNIX, Type::STREAM, None).expect("a pair");
-        notice_death(&unix).expect("there is nothing to set");
-    }
 
     #[test]
     fn a_chunk_is_read_from_the_front_and_memory_is_used_again() {
