@@ -11,7 +11,9 @@ mod support;
 #[path = "support/tls_lane.rs"]
 mod tls_lane;
 
+use std::cell::Cell;
 use std::future::poll_fn;
+use std::rc::Rc;
 use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
@@ -23,7 +25,7 @@ use support::spans::Spans;
 use support::{LIMIT, pair_of, with};
 use tls_lane::{HERE, confidential, only_tcp};
 use tracing::level_filters::LevelFilter;
-use uct_core::Error as Status;
+use uct_core::{AmId, Error as Status};
 use uct_net::local::{Connection, Net};
 use uct_net::{Error, NetOptions, Tls, Wait};
 
@@ -510,6 +512,58 @@ fn a_host_that_passes_nothing_on_does_not_hold_up_the_end() {
             Ok(())
         },
     );
+}
+
+/// Sets a handler of [`ID`] that raises the flag which is returned.
+fn arrival(connection: &Connection) -> Rc<Cell<bool>> {
+    let has_come = Rc::new(Cell::new(false));
+    let flag = Rc::clone(&has_come);
+    connection.iface().set_am_handler(ID, move |_message| flag.set(true));
+    has_come
+}
+
+/// An id of the application's own messages.
+const ID: AmId = AmId::new(5).unwrap();
+
+#[test]
+fn a_loop_of_worker_progress_moves_a_lane_with_an_empty_block_on_and_not_without() {
+    let options = confidential();
+    let (sender, receiver) = mpsc::channel();
+    let server_options = options.clone();
+    let server = thread::spawn(move || {
+        let net = Net::new(&only_tcp(), server_options).expect("a net");
+        net.block_on(async {
+            let mut listener = net.listen("127.0.0.1:0").await?;
+            sender.send(listener.address()).expect("it is awaited");
+            let connection = listener.accept().await?.accept().await?;
+            let has_come = arrival(&connection);
+            connection.send(b"ready").await?;
+            while !has_come.get() {
+                net.sleep(Duration::from_millis(1)).await;
+            }
+            connection.endpoint().am_short(ID, 0, b"back").expect("there is room");
+            assert!(connection.recv().within(LIMIT).await.expect_err("the end").is_closed_by_peer());
+            Ok::<_, Error>(())
+        })
+    });
+    let address = receiver.recv_timeout(LIMIT).expect("the server listens");
+    let net = Net::new(&only_tcp(), options).expect("a net");
+    let connection = net.block_on(net.connect(&address)).expect("a connection");
+    let has_come = arrival(&connection);
+    net.block_on(connection.recv()).expect("the server is ready");
+    connection.endpoint().am_short(ID, 0, b"there").expect("there is room");
+    for _ in 0..10_000 {
+        net.worker().progress();
+    }
+    assert!(!has_come.get(), "nothing has moved the lane");
+    let begun = std::time::Instant::now();
+    while !has_come.get() {
+        assert!(begun.elapsed() < LIMIT, "the lane does not move");
+        net.worker().progress();
+        net.block_on(async {});
+    }
+    net.block_on(connection.close()).expect("closed");
+    server.join().expect("the server's thread").expect("the server's side");
 }
 
 /// Whether a process has the TCP socket open whose peer has this port.

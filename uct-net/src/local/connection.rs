@@ -124,7 +124,8 @@ impl Connection {
     }
 
     /// The endpoint that it uses, for operations that this crate does not have. Over a lane inside TLS they make progress only while the
-    /// [`Net`](super::Net) is driven: `Worker::progress` alone moves nothing, and `Ep::get_short`, which blocks, returns `TIMED_OUT`.
+    /// [`Net`](super::Net) is driven: `Worker::progress` alone moves nothing, `Net::block_on` of a future that is ready moves what is ready, and
+    /// `Ep::get_short`, which blocks, returns `TIMED_OUT`.
     pub fn endpoint(&self) -> &Ep {
         &self.inner.conn.lane().expect("a connection has a lane").ep
     }
