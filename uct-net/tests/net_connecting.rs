@@ -151,6 +151,54 @@ fn every_failure_has_its_stage_the_address_and_a_remedy() {
 }
 
 #[test]
+fn a_call_comes_from_the_address_that_is_given() {
+    pair(
+        support::patient(),
+        async |_net, mut listener| {
+            for from in ["127.0.0.2:", "127.0.0.1:"] {
+                let incoming = listener.accept().await?;
+                assert!(incoming.peer().starts_with(from), "{}, expected {from}", incoming.peer());
+                let connection = incoming.accept().await?;
+                connection.send(&connection.recv().within(LIMIT).await?).await?;
+            }
+            Ok(())
+        },
+        async |net, address| {
+            for from in [Some("127.0.0.2:0"), None] {
+                let mut connect = net.connect(&address).require("tcp/lo");
+                if let Some(from) = from {
+                    connect = connect.from(from.parse().expect("an address"));
+                }
+                let connection = connect.await?;
+                connection.send(b"there").await?;
+                assert_eq!(&*connection.recv().within(LIMIT).await?, b"there");
+            }
+            Ok(())
+        },
+    );
+}
+
+#[test]
+fn an_address_that_cannot_be_called_from_is_an_error_with_a_remedy() {
+    let net = net(support::patient());
+    let fails = |address: &str, from: &str| {
+        let connect = net.connect(address).from(from.parse().expect("an address"));
+        net.block_on(connect).expect_err("it cannot be called from there")
+    };
+    let error = fails("127.0.0.1:1", "192.0.2.1:0");
+    assert_eq!((error.stage, error.status), (Stage::Dial, Status::INVALID_ADDR));
+    assert!(
+        error.to_string().contains("from 192.0.2.1:0") && error.to_string().contains("ip addr"),
+        "{error}"
+    );
+    for address in ["[::1]:7000", "unix:/run/x"] {
+        let error = fails(address, "127.0.0.1:0");
+        assert_eq!((error.stage, error.status), (Stage::Resolve, Status::INVALID_ADDR));
+        assert!(error.to_string().contains("of another family"), "{error}");
+    }
+}
+
+#[test]
 fn a_call_of_a_silent_listener_ends_at_the_limit() {
     let silent = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = silent.local_addr().expect("an address").to_string();

@@ -333,6 +333,35 @@ fn every_failure_has_its_stage_the_address_and_a_remedy() {
 }
 
 #[test]
+fn the_address_that_is_called_from_decides_the_device() {
+    let Some(machine) = machine() else { return };
+    let source = "10.7.0.1";
+    pair(
+        &machine,
+        both(patient()),
+        async move |_net, mut listener| {
+            let incoming = listener.accept().await?;
+            assert!(incoming.peer().starts_with(&format!("{source}:")), "{}", incoming.peer());
+            echo(incoming.accept().await?).await
+        },
+        async move |net, address| {
+            let connect = |from: &str| net.connect(&address).by(CM).from(from.parse().expect("an address"));
+            let connection = connect(&format!("{source}:0")).require("rc_verbs").await?;
+            assert_eq!(connection.explanation().chosen, format!("rc_verbs/{}", devices().0));
+            connection.send(b"from there").await?;
+            assert_eq!(&*connection.recv().within(LIMIT).await?, b"from there");
+            connection.close().within(LIMIT).await?;
+            let error = connect("192.0.2.1:0").await.expect_err("this machine does not have it");
+            assert_eq!((error.stage, error.status), (Stage::Dial, Status::INVALID_ADDR));
+            expect(&error, &["the source address is not one of this machine's", "ip addr"]);
+            let error = connect("127.0.0.1:0").await.expect_err("no device has it");
+            assert_eq!((error.stage, error.status), (Stage::Dial, Status::NO_DEVICE));
+            Ok(())
+        },
+    );
+}
+
+#[test]
 fn without_the_transport_that_it_connects_it_is_an_error_on_both_sides() {
     let Some(machine) = machine() else { return };
     let few = support::with(&[("tls", "tcp,posix")]);

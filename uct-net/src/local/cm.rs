@@ -202,8 +202,13 @@ fn note_end(ep: &CmEp, target: &FailureTarget, event: CmEvent<'_>) -> Option<(St
     Some(end)
 }
 
-/// Calls a listener. Each stage of the connection manager has the limit of a step of the handshake.
-pub(crate) async fn dial(net: &NetHandle, name: &str, place: &Place) -> Result<FrameSocket> {
+/// Calls a listener, from an address of this machine if one is given. Each stage of the connection manager has the limit of a step of the handshake.
+pub(crate) async fn dial(
+    net: &NetHandle,
+    name: &str,
+    place: &Place,
+    source: Option<SocketAddr>,
+) -> Result<FrameSocket> {
     let peer = place.to_string();
     let failed = |status, reason: String| Error::new(Stage::Dial, &*peer, status, reason);
     let refused = |reason: String| failed(Status::UNREACHABLE, reason);
@@ -220,7 +225,7 @@ pub(crate) async fn dial(net: &NetHandle, name: &str, place: &Place) -> Result<F
             }
         }
     };
-    let options = ConnectOptions { source: None, timeout: Some(net.options.handshake_timeout) };
+    let options = ConnectOptions { source, timeout: Some(net.options.handshake_timeout) };
     let ep = cm.connect(address, options, report);
     let ep = ep.map_err(|error| failed(error.status, error.to_string()))?;
     let device = match events.next().await {

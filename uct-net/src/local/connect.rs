@@ -28,6 +28,7 @@ pub struct Connect {
     net: NetHandle,
     address: String,
     by: Option<String>,
+    from: Option<SocketAddr>,
     limit: Duration,
     requests: Vec<Request>,
     require: Vec<String>,
@@ -48,6 +49,7 @@ impl Net {
             net: self.inner.clone(),
             address: address.to_string(),
             by: None,
+            from: None,
             limit: self.inner.options.connect_timeout,
             requests: Vec::new(),
             require: Vec::new(),
@@ -70,6 +72,15 @@ impl Connect {
     /// is chosen. Without such a device, or the connection manager, it is an error, as with `Tls::confidential`, which encrypts no RDMA.
     pub fn by(mut self, manager: impl Into<String>) -> Connect {
         self.by = Some(manager.into());
+        self
+    }
+
+    /// The address of this machine to call from; port 0 lets the system choose one. It decides the device of a call by a connection manager, and
+    /// the address that the listener sees. The devices of other lanes than the one over the call itself are chosen as usual
+    /// ([`Connect::require`]). An address that this machine does not have is an error, as is one of another family than the called one, or
+    /// any for a Unix path.
+    pub fn from(mut self, source: SocketAddr) -> Connect {
+        self.from = Some(source);
         self
     }
 
@@ -104,18 +115,28 @@ impl Connect {
     async fn run(self, stage: Rc<Cell<Stage>>) -> Result<Connection> {
         #[cfg(feature = "tls")]
         let session = super::secure::session(&self.net, &self.address, self.server_name.as_deref())?;
-        let Connect { net, address, by, mut requests, require, private, .. } = self;
+        let Connect { net, address, by, from, mut requests, require, private, .. } = self;
         if requests.is_empty() {
             requests.push(net.options.request);
         }
-        let places = resolve(&address).instrument(debug_span!("resolve")).await?;
+        let mut places = resolve(&address).instrument(debug_span!("resolve")).await?;
+        if let Some(source) = from {
+            places.retain(|place| place.is_of_family(source));
+            if places.is_empty() {
+                let reason =
+                    format!("it cannot be called from {}, an address of another family", source.ip());
+                return Err(Error::new(Stage::Resolve, address, Status::INVALID_ADDR, reason).hint(
+                    "call an address of the same family, IPv4 or IPv6; a path is called without from",
+                ));
+            }
+        }
         stage.set(Stage::Dial);
         let mut last = None;
         for place in places {
             let dialled = async {
                 match &by {
-                    Some(manager) => cm::dial(&net, manager, &place).await,
-                    None => FrameSocket::dial(&net.reactor, &place).await,
+                    Some(manager) => cm::dial(&net, manager, &place, from).await,
+                    None => FrameSocket::dial(&net.reactor, &place, from).await,
                 }
             };
             match dialled.instrument(debug_span!("dial", %place)).await {

@@ -60,6 +60,14 @@ impl Place {
         }
     }
 
+    /// Whether an address of this machine is of the same family.
+    pub(crate) fn is_of_family(&self, source: SocketAddr) -> bool {
+        match self {
+            Place::Ip(address) => address.is_ipv4() == source.is_ipv4(),
+            Place::Unix(_) => false,
+        }
+    }
+
     /// A socket for it that does not block.
     fn socket(&self) -> std::io::Result<(Socket, SockAddr)> {
         let (domain, address) = match self {
@@ -220,10 +228,17 @@ impl FrameSocket {
         Some(socket.try_clone_to_owned().map(|socket| (socket, session)))
     }
 
-    /// Calls a listener.
-    pub(crate) async fn dial(reactor: &Rc<Reactor>, place: &Place) -> Result<FrameSocket> {
+    /// Calls a listener, from an address of this machine if one is given.
+    pub(crate) async fn dial(
+        reactor: &Rc<Reactor>,
+        place: &Place,
+        source: Option<SocketAddr>,
+    ) -> Result<FrameSocket> {
         let failed = |error: std::io::Error| dial_failed(place, &error);
         let (socket, address) = place.socket().map_err(failed)?;
+        if let Some(source) = source {
+            socket.bind(&source.into()).map_err(|error| source_refused(place, source, &error))?;
+        }
         loop {
             match socket.connect(&address) {
                 Ok(()) => break,
@@ -406,6 +421,12 @@ impl FrameSocket {
     pub(crate) fn failed(&self, status: ucs::Error, reason: String) -> Error {
         Error::new(Stage::Handshake, &*self.peer, status, reason)
     }
+}
+
+fn source_refused(place: &Place, source: SocketAddr, error: &std::io::Error) -> Error {
+    let reason = format!("it cannot be called from {source}: {error}");
+    Error::new(Stage::Dial, place.to_string(), status_of(error), reason)
+        .hint("give an address that `ip addr` shows, with port 0")
 }
 
 fn dial_failed(place: &Place, error: &std::io::Error) -> Error {

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::future::IntoFuture;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,6 +18,7 @@ pub struct Connect {
     engine: Arc<Engine>,
     address: String,
     by: Option<String>,
+    from: Option<SocketAddr>,
     limit: Option<Duration>,
     requests: Vec<Request>,
     require: Vec<String>,
@@ -35,6 +37,7 @@ impl Connect {
             engine,
             address,
             by: None,
+            from: None,
             limit: None,
             requests: Vec::new(),
             require: Vec::new(),
@@ -53,6 +56,12 @@ impl Connect {
     /// Connects by a connection manager, as [`crate::local::Connect::by`].
     pub fn by(mut self, manager: impl Into<String>) -> Connect {
         self.by = Some(manager.into());
+        self
+    }
+
+    /// The address of this machine to call from, as [`crate::local::Connect::from`].
+    pub fn from(mut self, source: SocketAddr) -> Connect {
+        self.from = Some(source);
         self
     }
 
@@ -90,11 +99,12 @@ impl IntoFuture for Connect {
     fn into_future(self) -> Connecting {
         #[cfg(feature = "tls")]
         let server_name = self.server_name;
-        let Connect { engine, address, by, limit, requests, require, private, .. } = self;
+        let Connect { engine, address, by, from, limit, requests, require, private, .. } = self;
         let begin = move |entered: &super::engine::Entered<'_>| {
             let net = crate::local::Net { inner: entered.net().clone() };
             let mut connect = net.connect(address).private(private);
             connect = by.into_iter().fold(connect, crate::local::Connect::by);
+            connect = from.into_iter().fold(connect, crate::local::Connect::from);
             connect = require.into_iter().fold(connect, crate::local::Connect::require);
             connect = requests.into_iter().fold(connect, crate::local::Connect::request);
             #[cfg(feature = "tls")]
