@@ -76,6 +76,8 @@ pub use connector::UctConnector;
 
 pub use error::{Error, Result, Stage};
 pub use options::{NetOptions, Wait};
+#[doc(hidden)]
+pub use proto::fuzz::{fuzz_frame, fuzz_lane_address};
 /// The version of rustls whose settings [`Tls`] takes.
 #[cfg(feature = "tls")]
 pub use rustls;

@@ -26,6 +26,12 @@ pub const PARSERS: &[Parser] = &[
     Parser { name: "config_file", read: configuration::file, seeds: configuration::file_seeds },
     Parser { name: "config_values", read: configuration::values, seeds: configuration::value_seeds },
     Parser { name: "units", read: configuration::units, seeds: configuration::unit_seeds },
+    Parser { name: "net_frame", read: uct_net::fuzz_frame, seeds: peer::net_frame_seeds },
+    Parser {
+        name: "net_lane_address",
+        read: uct_net::fuzz_lane_address,
+        seeds: peer::net_lane_address_seeds,
+    },
     Parser { name: "iface_address", read: peer::iface_address, seeds: peer::iface_address_seeds },
     Parser { name: "peer_addresses", read: peer::peer_addresses, seeds: peer::peer_addresses_seeds },
     Parser { name: "remote_key", read: peer::remote_key, seeds: peer::remote_key_seeds },

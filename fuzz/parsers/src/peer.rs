@@ -124,6 +124,33 @@ pub(crate) fn rdmacm_private_seeds() -> Vec<Vec<u8>> {
     (1..=3).map(message).collect()
 }
 
+/// A frame of version 4: magic, version, kind, and the length of its body.
+fn net_frame(kind: u8, body: &[u8]) -> Vec<u8> {
+    let length = (body.len() as u32).to_le_bytes();
+    [&b"UCTN"[..], &[4, kind, 0, 0], &length, body].concat()
+}
+
+pub(crate) fn net_frame_seeds() -> Vec<Vec<u8>> {
+    // Fields follow their lengths.
+    let field = |bytes: &[u8]| [&(bytes.len() as u32).to_le_bytes()[..], bytes].concat();
+    let addresses = peer_addresses_seeds().pop().expect("there are some");
+    let one = address("tcp", 17, 60).pack().expect("it packs");
+    let end = [&[7; 8][..], &(1_u64 << 20).to_le_bytes(), &field(&[3; 20])].concat();
+    let lane = [field(&one), field(&one), end.clone()].concat();
+    vec![
+        net_frame(1, &[field(b"private"), field(&addresses)].concat()),
+        net_frame(2, &[field(b""), field(&addresses), field(b"CHOSEN tcp/lo"), end.clone()].concat()),
+        net_frame(3, &field(b"no")),
+        net_frame(4, &lane),
+        net_frame(5, &end),
+        net_frame(7, b""),
+    ]
+}
+
+pub(crate) fn net_lane_address_seeds() -> Vec<Vec<u8>> {
+    vec![[&b"U\x04"[..], &[5; 8], &[1; 24], &[2; 4], &[3; 16]].concat()]
+}
+
 pub(crate) fn shm_peer(bytes: &[u8]) {
     uct_shm::fuzz_address(bytes);
     uct_shm::fuzz_control(bytes);

@@ -4,6 +4,7 @@
 pub(crate) mod assembly;
 pub(crate) mod envelope;
 pub(crate) mod frame;
+pub(crate) mod fuzz;
 pub(crate) mod handshake;
 pub(crate) mod lane_address;
 pub(crate) mod proof;
