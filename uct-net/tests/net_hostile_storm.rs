@@ -1,5 +1,7 @@
 //! Many connections at once and one after the other, with strangers beside: all are served, and everything is given back.
 
+#[path = "support/child.rs"]
+mod child;
 #[path = "support/raw.rs"]
 mod raw;
 mod support;
@@ -17,7 +19,7 @@ use raw::Raw;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use support::{LIMIT, net, pair};
 use uct_net::NetOptions;
-use uct_net::local::{Incoming, Listener};
+use uct_net::local::{Incoming, Listener, Net};
 
 const TRANSPORTS: [&str; 2] = ["posix/memory", "tcp/lo"];
 
@@ -82,52 +84,97 @@ impl Drop for Strangers {
     }
 }
 
-#[test]
-fn many_connections_at_once_are_served_with_strangers_beside() {
-    let _alone = alone();
-    let (most, limit) = if is_long() { (10_000, LIMIT * 10) } else { (1000, LIMIT) };
-    // Each end of a connection over tcp has up to two descriptors, and both ends are in this process.
-    let descriptors = getrlimit(Resource::Nofile).current.map_or(usize::MAX, |limit| limit as usize);
-    for transport in TRANSPORTS {
-        let count = if transport.starts_with("tcp") { most.min(descriptors / 5) } else { most };
-        let start = Instant::now();
-        pair(
-            options(),
-            async move |_net, mut listener| {
-                let mut connections = Vec::new();
-                while connections.len() < count {
-                    connections.push(listener.accept().await?.accept().await?);
-                }
-                println!("{transport}: {count} connections in {:.1?}", start.elapsed());
-                for connection in &connections {
-                    let message = connection.recv().within(LIMIT).await?;
-                    connection.send(&message).await?;
-                }
-                for connection in &connections {
-                    assert!(connection.recv().within(LIMIT).await.expect_err("the end").is_closed_by_peer());
-                }
-                Ok(())
-            },
-            async move |net, address| {
-                let strangers = Strangers::at(&address);
-                let calls = (0..count).map(|_| net.connect(&address).require(transport).into_future());
-                let connecting =
-                    stream::iter(calls).buffer_unordered(CALLS.min(descriptors / 4)).try_collect();
-                let connections: Vec<_> = net.within(limit, connecting).await.expect("connected in time")?;
-                for (number, connection) in connections.iter().enumerate() {
-                    connection.send(&number.to_le_bytes()).await?;
-                }
-                for (number, connection) in connections.iter().enumerate() {
-                    assert_eq!(*connection.recv().within(LIMIT).await?, number.to_le_bytes());
-                }
-                drop(strangers);
-                for connection in &connections {
-                    connection.close().within(LIMIT).await?;
-                }
-                Ok(())
-            },
+/// How many connections this process is to serve over tcp, if it is the listener's.
+const SERVED: &str = "UCT_NET_TEST_SERVED";
+
+/// Permits this process as many descriptors as so many connections need, as far as the system does. Returns how many connections there
+/// may be: an interface of `tcp` leaves a third of the descriptors to other purposes and sources.
+fn permit(connections: usize) -> usize {
+    let wanted = (connections * 2) as u64;
+    let limits = getrlimit(Resource::Nofile);
+    let most = limits.maximum.unwrap_or(u64::MAX);
+    let current = limits.current.unwrap_or(u64::MAX).max(wanted.min(most));
+    setrlimit(Resource::Nofile, Rlimit { current: Some(current), ..limits }).expect("up to the maximum");
+    let possible = (current / 8 * 5) as usize;
+    if possible < connections {
+        println!(
+            "{possible} connections instead of {connections}: the hard limit is {most} descriptors (ulimit -Hn)"
         );
     }
+    connections.min(possible)
+}
+
+/// Accepts so many connections and echoes a message over each.
+async fn serve(listener: &mut Listener, count: usize) -> uct_net::Result {
+    let mut connections = Vec::new();
+    while connections.len() < count {
+        connections.push(listener.accept().await?.accept().await?);
+    }
+    for connection in &connections {
+        let message = connection.recv().within(LIMIT).await?;
+        connection.send(&message).await?;
+    }
+    for connection in &connections {
+        assert!(connection.recv().within(LIMIT).await.expect_err("the end").is_closed_by_peer());
+    }
+    Ok(())
+}
+
+/// Opens so many connections, with strangers beside, and has a message echoed over each.
+async fn call(net: &Net, address: &str, transport: &str, count: usize) -> uct_net::Result {
+    let start = Instant::now();
+    let strangers = Strangers::at(address);
+    let calls = (0..count).map(|_| net.connect(address).require(transport).into_future());
+    let connecting = stream::iter(calls).buffer_unordered(CALLS.min(count)).try_collect();
+    let connections: Vec<_> = net.within(LIMIT * 10, connecting).await.expect("connected in time")?;
+    println!("{transport}: {count} connections in {:.1?}", start.elapsed());
+    for (number, connection) in connections.iter().enumerate() {
+        connection.send(&number.to_le_bytes()).await?;
+    }
+    for (number, connection) in connections.iter().enumerate() {
+        assert_eq!(*connection.recv().within(LIMIT).await?, number.to_le_bytes());
+    }
+    drop(strangers);
+    for connection in &connections {
+        connection.close().within(LIMIT).await?;
+    }
+    Ok(())
+}
+
+#[test]
+fn many_connections_at_once_over_shared_memory_are_served_with_strangers_beside() {
+    let _alone = alone();
+    let count = if is_long() { 10_000 } else { 1000 };
+    pair(
+        options(),
+        async move |_net, mut listener| serve(&mut listener, count).await,
+        async move |net, address| call(net, &address, "posix/memory", count).await,
+    );
+}
+
+/// Each end of a connection over tcp has a descriptor, so the listener is a process of its own.
+#[test]
+fn many_connections_at_once_over_tcp_are_served_with_strangers_beside() {
+    let _alone = alone();
+    let count = permit(if is_long() { 10_000 } else { 1000 });
+    let mut server = child::start("the_listener_over_tcp", (SERVED, &count.to_string()));
+    let (port, _output) = child::line(&mut server.0, "port");
+    let net = net(options());
+    net.block_on(call(&net, &format!("127.0.0.1:{port}"), "tcp/lo", count)).expect("the client's side");
+    assert!(server.0.wait().expect("it ends").success(), "the listener's process failed");
+}
+
+#[test]
+fn the_listener_over_tcp() {
+    let Ok(count) = std::env::var(SERVED) else { return };
+    let count = permit(count.parse().expect("a number"));
+    let net = net(options());
+    net.block_on(async {
+        let mut listener = net.listen("127.0.0.1:0").await?;
+        println!("port {}", listener.port().expect("a port"));
+        serve(&mut listener, count).await
+    })
+    .expect("the server's side");
 }
 
 #[test]

@@ -1,17 +1,20 @@
 //! Two network namespaces between which one port is forwarded, and nothing else: the listener's. Neither side's addresses lead to it from
 //! the other one, and each sees the address of the forwarder.
 
+#[path = "support/child.rs"]
+mod child;
 #[path = "../../ucs/testing/skip.rs"]
 mod skip;
 mod support;
 
 use std::fs::File;
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 
+use child::line;
 use support::{LIMIT, with};
 use uct_net::local::Net;
 use uct_net::{NetOptions, Result};
@@ -147,18 +150,6 @@ fn copy(mut from: TcpStream, mut to: TcpStream, seen: &Mutex<Vec<u8>>) {
         }
     }
     let _ = to.shutdown(Shutdown::Write);
-}
-
-/// The line that begins with `word`, what follows it, and the reader of the rest.
-fn line(child: &mut Child, word: &str) -> (String, BufReader<std::process::ChildStdout>) {
-    let mut lines = BufReader::new(child.stdout.take().expect("piped"));
-    loop {
-        let mut line = String::new();
-        assert!(lines.read_line(&mut line).expect("text") > 0, "{word:?} was not printed");
-        if let Some(rest) = line.trim().strip_prefix(word) {
-            return (rest.trim().to_owned(), lines);
-        }
-    }
 }
 
 fn through_one_port(key: Option<&'static str>, certificate: Option<&'static str>) {

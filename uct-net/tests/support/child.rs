@@ -1,0 +1,36 @@
+//! A test program that this one starts: a test of its own, chosen by the environment.
+
+#![allow(dead_code, reason = "each test program uses a part")]
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, ChildStdout, Command, Stdio};
+
+/// A process that is ended when this is dropped.
+pub struct Running(pub Child);
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Starts a test of this program in a process of its own, with one more variable.
+pub fn start(test: &str, (name, value): (&str, &str)) -> Running {
+    let program = std::env::current_exe().expect("this program has a path");
+    let mut command = Command::new(program);
+    command.args([test, "--exact", "--nocapture"]).env(name, value).stdout(Stdio::piped());
+    Running(command.spawn().expect("it starts"))
+}
+
+/// What follows `word` in the line that begins with it, and the reader of the rest.
+pub fn line(child: &mut Child, word: &str) -> (String, BufReader<ChildStdout>) {
+    let mut lines = BufReader::new(child.stdout.take().expect("piped"));
+    loop {
+        let mut line = String::new();
+        assert!(lines.read_line(&mut line).expect("text") > 0, "{word:?} was not printed");
+        if let Some(rest) = line.trim().strip_prefix(word) {
+            return (rest.trim().to_owned(), lines);
+        }
+    }
+}
