@@ -11,7 +11,6 @@ use std::time::Duration;
 
 use raw::Raw;
 use support::{LIMIT, net, pair};
-use uct_core::select::PeerAddresses;
 use uct_net::{NetOptions, Stage};
 
 fn options() -> NetOptions {
@@ -135,23 +134,8 @@ fn client_of(
     error.expect_err("it stalls")
 }
 
-/// Answers until the client has chosen a lane.
-fn welcome(raw: &Raw, caller: &mut TcpStream) -> u8 {
-    assert_eq!(raw.read(caller).expect("a frame").0, raw::HELLO);
-    let addresses = raw.addresses();
-    PeerAddresses::unpack(&addresses).expect("addresses");
-    let body = [raw::field(b""), raw::field(&addresses), raw::field(b"mine\n"), end()].concat();
-    caller.write_all(&raw::frame(raw::WELCOME, &body)).expect("sent");
-    raw.read(caller).expect("a frame").0
-}
-
-/// A token and a window.
-fn end() -> Vec<u8> {
-    [&7_u64.to_le_bytes()[..], &65_536_u64.to_le_bytes(), &raw::field(b"")].concat()
-}
-
 fn ready(caller: &mut TcpStream) {
-    caller.write_all(&raw::frame(raw::READY, &end())).expect("sent");
+    caller.write_all(&raw::frame(raw::READY, &raw::first_end())).expect("sent");
 }
 
 #[test]
@@ -159,12 +143,12 @@ fn a_listener_that_stalls_ends_the_call_at_the_limit_of_its_stage() {
     let error = client_of(LIMIT, "posix/memory", |raw, caller| drop(raw.read(caller)));
     assert!(error.to_string().contains("take the connection within 200ms (handshake_timeout)"), "{error}");
     let no_message = "no message came over the lane within 150ms (lane_timeout)";
-    let error = client_of(LIMIT, "posix/memory", |raw, caller| assert_eq!(welcome(raw, caller), raw::DIRECT));
+    let error = client_of(LIMIT, "posix/memory", |raw, caller| assert_eq!(raw.welcome(caller), raw::DIRECT));
     assert!(error.to_string().contains(no_message), "{error}");
     assert_eq!(error.stage, Stage::Choose);
     // Every lane after the first one is answered on the socket.
     let second = |raw: &Raw, caller: &mut TcpStream| {
-        assert_eq!(welcome(raw, caller), raw::DIRECT);
+        assert_eq!(raw.welcome(caller), raw::DIRECT);
         caller.write_all(&raw::frame(raw::UNABLE, &raw::field(b"not that one"))).expect("sent");
         assert_eq!(raw.read(caller).expect("a frame").0, raw::LANE);
     };
@@ -178,25 +162,25 @@ fn a_listener_that_stalls_ends_the_call_at_the_limit_of_its_stage() {
     });
     assert!(error.is_timeout() || error.to_string().contains(no_message), "{error}");
     let error = client_of(LIMIT, "posix/memory", |raw, caller| {
-        assert_eq!(welcome(raw, caller), raw::DIRECT);
+        assert_eq!(raw.welcome(caller), raw::DIRECT);
         caller.write_all(&raw::frame(raw::UNABLE, &raw::field(b"not that one"))).expect("sent");
     });
     assert!(error.to_string().contains("the peer: not that one"), "{error}");
     assert_eq!(error.stage, Stage::Choose);
 
     // The socket itself is to be the lane.
-    let error = client_of(LIMIT, "tcp/lo", |raw, caller| assert_eq!(welcome(raw, caller), raw::TAKEOVER));
+    let error = client_of(LIMIT, "tcp/lo", |raw, caller| assert_eq!(raw.welcome(caller), raw::TAKEOVER));
     assert!(error.to_string().contains(no_message), "{error}");
     assert_eq!(error.stage, Stage::Open);
     let error = client_of(LIMIT, "tcp/lo", |raw, caller| {
-        welcome(raw, caller);
+        raw.welcome(caller);
         // No frame follows: it is no hello of the transport.
         ready(caller);
     });
     assert!(error.to_string().contains("does not use this protocol"), "{error}");
 
     let error = client_of(Duration::from_millis(100), "posix/memory", |raw, caller| {
-        assert_eq!(welcome(raw, caller), raw::DIRECT)
+        assert_eq!(raw.welcome(caller), raw::DIRECT)
     });
     assert_eq!((error.stage, error.is_timeout()), (Stage::Handshake, true), "{error}");
     assert!(error.to_string().contains("not connected within 100ms"), "{error}");

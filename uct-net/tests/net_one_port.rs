@@ -3,11 +3,12 @@
 
 #[path = "support/child.rs"]
 mod child;
+#[path = "support/namespaces.rs"]
+mod namespaces;
 #[path = "../../ucs/testing/skip.rs"]
 mod skip;
 mod support;
 
-use std::fs::File;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, TcpListener, TcpStream};
 use std::process::{Child, Command, Stdio};
@@ -15,6 +16,7 @@ use std::sync::{Arc, Mutex, mpsc};
 use std::thread;
 
 use child::line;
+use namespaces::inside;
 use support::{LIMIT, with};
 use uct_net::local::Net;
 use uct_net::{NetOptions, Result};
@@ -123,22 +125,6 @@ fn spawn(role: &str, key: Option<&str>, certificate: Option<&str>) -> Child {
         command.env(CERTIFICATE, certificate);
     }
     command.spawn().expect("unshare (util-linux) starts")
-}
-
-/// Runs `work` in a thread that is in the network namespace of a process.
-fn inside<T: Send + 'static>(
-    process: u32,
-    work: impl FnOnce() -> T + Send + 'static,
-) -> thread::JoinHandle<T> {
-    let namespace = File::open(format!("/proc/{process}/ns/net")).expect("the process is there");
-    thread::spawn(move || {
-        rustix::thread::move_into_link_name_space(
-            std::os::fd::AsFd::as_fd(&namespace),
-            Some(rustix::thread::LinkNameSpaceType::Network),
-        )
-        .expect("root may enter a namespace");
-        work()
-    })
 }
 
 fn copy(mut from: TcpStream, mut to: TcpStream, seen: &Mutex<Vec<u8>>) {

@@ -154,6 +154,14 @@ impl Raw {
         socket
     }
 
+    /// Answers a caller until it has chosen a lane; returns the kind of the frame with its choice.
+    pub fn welcome(&self, caller: &mut TcpStream) -> u8 {
+        assert_eq!(self.read(caller).expect("a frame").0, HELLO);
+        let body = [field(b""), field(&self.addresses()), field(b"mine\n"), first_end()].concat();
+        caller.write_all(&frame(WELCOME, &body)).expect("sent");
+        self.read(caller).expect("a frame").0
+    }
+
     /// Calls, and takes in the Welcome.
     pub fn call(self: &Rc<Raw>, address: &str, transport: &str) -> Call {
         let mut socket = self.hello(address);
@@ -173,6 +181,11 @@ impl Raw {
         let own = iface.address().expect("an address");
         Call { raw: Rc::clone(self), socket, theirs, own, iface, token, window }
     }
+}
+
+/// An end of a listener: a token, a window, and no address of an endpoint.
+pub fn first_end() -> Vec<u8> {
+    [&7_u64.to_le_bytes()[..], &65_536_u64.to_le_bytes(), &field(b"")].concat()
 }
 
 /// The token and the window of an end.
