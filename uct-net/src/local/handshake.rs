@@ -33,6 +33,9 @@ use crate::proto::proof::{self, Nonce, Side};
 /// Longest explanation that is sent to a peer.
 const MAX_EXPLANATION: usize = 32 << 10;
 
+/// The remedy for a peer that was reached and does not continue.
+const NOT_CONTINUED: &str = "check that the peer is a program with uct-net whose Net is driven, and that the network drops no packets";
+
 /// What the client has learned from the server's first answer.
 struct Server {
     addresses: PeerAddresses,
@@ -661,7 +664,8 @@ async fn probe(net: &NetHandle, conn: &Conn, asked: bool) -> Result {
         Err(error) => Poll::Ready(Err(error)),
         Ok(false) => sleep.poll_due(context).map(|()| {
             let reason = format!("no message came over the lane within {limit:?} (lane_timeout)");
-            Err(Error::new(Stage::Open, conn.peer(), Status::TIMED_OUT, reason))
+            Err(Error::new(Stage::Open, conn.peer(), Status::TIMED_OUT, reason)
+                .hint("run uct_info --doctor on both sides, and check what the network drops"))
         }),
     })
     .await
@@ -708,7 +712,7 @@ async fn limited<T>(
         }
         sleep.poll_due(context).map(|()| {
             let reason = format!("the peer did not {what} within {:?} ({})", limit.time, limit.option);
-            Err(socket.failed(Status::TIMED_OUT, reason))
+            Err(socket.failed(Status::TIMED_OUT, reason).hint(NOT_CONTINUED))
         })
     })
     .await

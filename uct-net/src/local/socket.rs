@@ -296,7 +296,8 @@ impl FrameSocket {
         if is_tls(magic) {
             return Err(self.failed(ucs::Error::UNSUPPORTED, NO_TLS.to_owned()));
         }
-        check_magic(magic).map_err(bad)?;
+        check_magic(magic)
+            .map_err(|error| bad(error).hint("check the port: a program without uct-net uses it"))?;
         self.read(rest).await?;
         let (what, length) = parse_header(&header).map_err(|error| {
             let status = if header[4] == VERSION { ucs::Error::IO_ERROR } else { ucs::Error::UNSUPPORTED };
