@@ -26,21 +26,21 @@ ucs::config_struct! {
         pub rx_max_bufs: Count = "inf",
         /// Largest number of unacknowledged datagrams to a peer.
         pub max_window: u32 = "256" in 1..=256,
-        /// Number of unacknowledged datagrams that a new connection permits. It grows as datagrams are acknowledged.
+        /// Number of unacknowledged datagrams that a new connection permits, if the peer has room for them. It grows as datagrams are acknowledged.
         pub initial_window: u32 = "16" in 1..=256,
-        /// Number of unacknowledged datagrams that is permitted however many are lost.
+        /// Number of unacknowledged datagrams that is permitted however many are lost, at most that of the new connection.
         pub min_window: u32 = "4" in 1..=256,
         /// Time to the first retransmission before a round trip has been measured.
         pub resend_initial: Time = "10ms",
         /// Shortest time to a retransmission.
         pub resend_min: Time = "4ms",
-        /// Longest time between retransmissions. Each retransmission doubles the time, up to this.
+        /// Longest time between retransmissions. Each retransmission makes the time longer by half, up to this.
         pub resend_max: Time = "1s",
         /// Time limit for an acknowledgement to wait for a message that can carry it.
         pub ack_delay: Time = "1ms",
         /// Number of messages after which an acknowledgement is sent without waiting.
         pub ack_every: u32 = "32" in 1..=256,
-        /// Interval of keepalive probes to idle peers; 0 never.
+        /// Interval in which each idle connection is probed once; 0 never.
         pub keepalive_interval: Time = "20s",
         /// Time without any response to datagrams or probes after which the peer counts as dead.
         pub keepalive_timeout: Time = "30s",
@@ -130,6 +130,7 @@ impl UdConfig {
             connections_max: self.max_connections,
             connections_per_port: self.max_connections_per_port,
             held_max: self.rx_queue_len / 4,
+            receives: self.rx_queue_len,
             seed,
             ..Settings::default()
         };

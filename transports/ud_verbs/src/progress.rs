@@ -284,7 +284,7 @@ impl UdIface {
         }
         while let Some(event) = guard.with(|core| core.table.poll_event()) {
             match event {
-                Event::Connected(id) => {
+                Event::Connected(id) | Event::Ready(id) => {
                     if let Some(conn) = self.conns.get(id) {
                         conn.on_news();
                     }

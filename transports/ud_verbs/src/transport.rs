@@ -142,7 +142,7 @@ impl Iface for UdIface {
                 return Err(Error::BUSY);
             }
             // No message is to be expected that they could ride on.
-            core.table.acknowledge_now();
+            core.table.acknowledge_now(core.clock.now());
             core.fill(16);
             core.transmit();
             // That sends have ended is nothing to wake the application for.

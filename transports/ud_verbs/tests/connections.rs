@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use simulator::*;
 use uct_ud_verbs::proto::header::kind;
-use uct_ud_verbs::proto::{Failure, Header, Phase, Reason, Settings};
+use uct_ud_verbs::proto::{Failure, Header, Phase, Reason, Settings, Time};
 
 fn quiet(seed: u64) -> Network {
     Network::new(2, seed, Faults::default(), Settings::default())
@@ -237,7 +237,8 @@ fn the_window_becomes_small_at_the_third_timeout_in_a_row() {
         most
     };
     // Back to half of the window, and no further at once.
-    assert_eq!([1, 2, 3, 4].map(burst).map(|count| count / 100), [2, 2, 1, 1]);
+    // The next timeout of two is the third.
+    assert_eq!([0, 1, 2, 3].map(burst).map(|count| count / 100), [2, 2, 1, 1]);
 }
 
 #[test]
@@ -309,8 +310,8 @@ fn a_peer_of_another_version_is_refused_with_both_versions() {
     let user = network.connect(0, 1, 5);
     assert!(network.run(SECOND, |network| network.failures() == 1));
     let failure = network.at(user).failures[0].1;
-    assert_eq!(failure, Failure::OtherVersion(3, 0));
-    assert!(failure.to_string().contains("version 3.0"), "{failure}");
+    assert_eq!(failure, Failure::OtherVersion(4, 0));
+    assert!(failure.to_string().contains("version 4.0"), "{failure}");
     assert_eq!(network.phase(user), Phase::Failed(failure));
     network.pass(5 * SECOND);
     assert!(network.nodes[1].table.is_empty(), "nothing stays of the refused");
@@ -479,5 +480,63 @@ fn a_thousand_idle_connections_cost_nothing_to_wait_for() {
     }
     assert!(network.run(10 * SECOND, |network| network.is_flushed()));
     network.pass(SECOND);
-    assert_eq!(network.nodes[0].table.next_timeout(), uct_ud_verbs::proto::Time::NEVER);
+    assert_eq!(network.nodes[0].table.next_timeout(), Time::NEVER);
+}
+
+#[test]
+fn a_connection_that_a_peer_made_is_probed_only_if_nothing_arrives_on_it() {
+    for (messages, probes) in [(0, 1), (1, 0)] {
+        let settings = Settings { keepalive: None, ..Settings::default() };
+        let mut network = Network::new(2, 3, Faults::default(), settings);
+        let sent = Rc::new(Cell::new(0));
+        let counter = sent.clone();
+        network.filter = Some(Box::new(move |_, _, bytes| {
+            let is_probe = Header::read(bytes).is_some_and(|header| header.kind() == kind::PING);
+            counter.set(counter.get() + u32::from(is_probe));
+            true
+        }));
+        network.connect(0, 1, messages);
+        network.pass(14 * SECOND);
+        assert_eq!(sent.get(), 0, "{messages} messages");
+        network.pass(60 * SECOND);
+        assert_eq!((sent.get(), network.nodes[1].table.len()), (probes, 1), "{messages} messages");
+    }
+}
+
+#[test]
+fn before_a_sleep_the_next_deadline_is_known_to_a_tick() {
+    const TICK: u64 = 4096;
+    let mut network =
+        Network::new(2, 3, Faults::default(), Settings { keepalive: None, ..Settings::default() });
+    let users: Vec<_> = (0..20).map(|_| network.connect(0, 1, 5)).collect();
+    assert!(network.run(5 * MILLISECOND, |network| network.is_flushed()));
+    network.is_down = true;
+    network.at_mut(users[7]).to_send += 1;
+    network.pass(MICROSECOND);
+    let now = network.now;
+    let table = &mut network.nodes[0].table;
+    let deadline = table.refresh_timeout();
+    assert!(deadline.since(now) > 2 * MILLISECOND, "what is acknowledged does not count");
+    assert_eq!(table.refresh_timeout(), deadline);
+    table.handle_timeout(Time::from_nanos(deadline.as_nanos() - 1));
+    assert_eq!(table.counters().timeouts, 0, "it is not due");
+    table.handle_timeout(deadline.plus(TICK));
+    assert_eq!(table.counters().timeouts, 1);
+}
+
+#[test]
+fn before_a_sleep_acknowledgements_do_not_wait() {
+    let mut network = quiet(3);
+    let user = network.connect(0, 1, 1);
+    assert!(network.run(5 * MILLISECOND, |network| network.is_flushed()));
+    let before = network.nodes[1].table.counters().acknowledgements;
+    network.at_mut(user).to_send = 2;
+    assert!(network.run(MILLISECOND, |network| network.delivered(user, 1) == 2));
+    let now = network.now;
+    let table = &mut network.nodes[1].table;
+    assert_eq!((table.has_output(), table.counters().acknowledgements), (false, before));
+    table.acknowledge_now(now);
+    assert!(table.has_output());
+    network.pass(0);
+    assert_eq!(network.nodes[1].table.counters().acknowledgements, before + 1);
 }

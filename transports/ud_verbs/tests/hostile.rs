@@ -32,7 +32,7 @@ impl Request {
     fn to_bytes(self) -> Vec<u8> {
         let mut bytes = vec![0; 16];
         bytes[0] = kind::CONNECT;
-        bytes.extend(b"udrv\x03\0\0\0");
+        bytes.extend(b"udrv\x04\0\x10\0");
         bytes.extend(self.key.to_le_bytes());
         bytes.extend([0, 0, 16, 0, 0, 0, 0, 0]);
         bytes.extend(self.ordinal.to_le_bytes());

@@ -276,3 +276,25 @@ fn sequence_numbers_wrap_unnoticed() {
     assert!(network.run(600 * SECOND, |network| network.is_flushed()));
     assert_eq!((network.delivered(left, 1), network.delivered(right, 0)), (2000, 2000));
 }
+
+#[test]
+fn first_windows_fit_into_the_receivers_buffers() {
+    const BUFFERS: u32 = 256;
+    let settings = Settings { receives: BUFFERS, ..Settings::default() };
+    for (peers, least) in [(4, 4 * 10), (64, 200), (400, 400)] {
+        let mut network = Network::new(2, 3, Faults::default(), settings.clone());
+        // Those of before have given their part back.
+        let gone: Vec<_> = (0..100).map(|_| network.connect(0, 1, 1)).collect();
+        network.pass(50 * MILLISECOND);
+        gone.into_iter().for_each(|user| network.close(user));
+        network.pass(20 * SECOND);
+        let users: Vec<_> = (0..peers).map(|_| network.connect(0, 1, 0)).collect();
+        network.pass(50 * MILLISECOND);
+        users.iter().for_each(|user| network.at_mut(*user).to_send = 100);
+        network.pass(0);
+        let burst = network.under_way(1);
+        assert!((least..=BUFFERS + peers).contains(&burst), "{burst} packets of {peers} peers");
+        assert!(users.iter().all(|user| network.at(*user).sent > 0), "one packet of each at least");
+        assert!(network.run(SECOND, |network| network.is_flushed()));
+    }
+}

@@ -10,7 +10,7 @@
 //! | 4 | 4 | number of the queue pair, 24 bits |
 //! | 8 | 8 | identity of the interface |
 //!
-//! Endpoint address, 20 bytes: the first 8 as above but for `u`, `e`; then 12 bytes of
+//! Endpoint address, 22 bytes: the first 8 as above but for `u`, `e` and a version of its own; then 14 bytes of
 //! [`Invitation`](super::Invitation).
 //!
 //! The address that a connection request carries, 28 bytes: a device address (24), the number of the queue pair (4).
@@ -29,14 +29,19 @@ pub(crate) const EP_LENGTH: usize = 8 + Invitation::SIZE;
 pub(crate) const REQUEST_LENGTH: usize = DEVICE_ADDRESS_LENGTH + 4;
 
 const VERSION: u8 = 1;
+const EP_VERSION: u8 = 2;
 const IFACE_FORMAT: Format = Format {
     name: "interface address of ud_verbs",
     magic: b"ud",
     version: Some(VERSION),
     length: IFACE_LENGTH,
 };
-const EP_FORMAT: Format =
-    Format { name: "endpoint address of ud_verbs", magic: b"ue", version: Some(VERSION), length: EP_LENGTH };
+const EP_FORMAT: Format = Format {
+    name: "endpoint address of ud_verbs",
+    magic: b"ue",
+    version: Some(EP_VERSION),
+    length: EP_LENGTH,
+};
 
 /// The address of an interface.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
@@ -81,7 +86,7 @@ impl EpAddress {
         let qp = queue_pair(&mut fields)?;
         match Invitation::from_bytes(fields.bytes(Invitation::SIZE)) {
             Some(invitation) => Ok(EpAddress { qp, invitation }),
-            None => Err(fields.damaged("its window is not 1 to 256")),
+            None => Err(fields.damaged("its windows are not 1 to 256")),
         }
     }
 }
@@ -155,7 +160,7 @@ mod tests {
 
     fn endpoint() -> EpAddress {
         let invitation =
-            Invitation::from_bytes(&[1, 2, 3, 4, 5, 6, 64, 0, 9, 9, 9, 9]).expect("an invitation");
+            Invitation::from_bytes(&[16, 0, 1, 2, 3, 4, 5, 6, 64, 0, 9, 9, 9, 9]).expect("an invitation");
         EpAddress { qp: 0x12_3456, invitation }
     }
 

@@ -1,6 +1,7 @@
 //! The congestion window: slow start, then one packet more per round trip, half at a loss.
 //!
-//! Built on nothing else; it limits how much the [sender](super::sender) may have outstanding.
+//! Built on nothing else; it limits how much the [sender](super::sender) may have outstanding. If so many send to one receiver that it has no
+//! room for a packet of each, a window of one packet is still too large: the receiver then asks for a pause ahead of each packet.
 
 /// How many packets may be in flight.
 #[derive(Clone, Copy, Debug)]
@@ -10,9 +11,14 @@ pub(super) struct Congestion {
     threshold: u32,
     /// Acknowledged packets saved up towards the next one of additive growth.
     credit: u32,
-    minimum: u32,
-    maximum: u32,
+    minimum: u16,
+    maximum: u16,
+    /// Round trips from the acknowledgement of a packet to the next one, which the receiver asks for.
+    pace: u16,
 }
+
+/// Round trips that a receiver may ask for.
+const PACE_MAX: u32 = 1000;
 
 impl Congestion {
     pub(super) fn new(initial: u32, minimum: u32, maximum: u32) -> Congestion {
@@ -22,8 +28,9 @@ impl Congestion {
             window: initial.clamp(minimum, maximum),
             threshold: maximum,
             credit: 0,
-            minimum,
-            maximum,
+            minimum: minimum as u16,
+            maximum: maximum as u16,
+            pace: 0,
         }
     }
 
@@ -33,10 +40,33 @@ impl Congestion {
         self.window
     }
 
+    /// Packets that may be outstanding, arrived ahead of others or not.
+    #[inline]
+    pub(super) fn maximum(&self) -> u32 {
+        u32::from(self.maximum)
+    }
+
+    /// Round trips to wait ahead of each packet, after all others have been acknowledged. With any, the window is one packet.
+    #[inline]
+    pub(super) fn pace(&self) -> u32 {
+        u32::from(self.pace)
+    }
+
+    /// The receiver asks for pauses of so many round trips, or for none any more.
+    pub(super) fn set_pace(&mut self, pace: u32) {
+        self.pace = pace.min(PACE_MAX) as u16;
+        if self.pace != 0 {
+            (self.window, self.threshold, self.credit) = (1, 1, 0);
+        }
+    }
+
     /// `count` packets arrived while the window was what held the sender back.
     #[inline]
     pub(super) fn grow(&mut self, count: u32) {
-        if self.window == self.maximum {
+        if self.window == u32::from(self.maximum) {
+            return;
+        }
+        if self.pace != 0 {
             return;
         }
         if self.window < self.threshold {
@@ -57,16 +87,21 @@ impl Congestion {
 
     /// A packet was lost while others arrive.
     pub(super) fn on_loss(&mut self) {
-        self.window = (self.window / 2).max(self.minimum);
+        self.window = (self.window / 2).max(self.least());
         self.threshold = self.window;
         self.credit = 0;
     }
 
     /// Nothing arrives any more.
     pub(super) fn on_timeout(&mut self) {
-        self.threshold = (self.window / 2).max(self.minimum);
-        self.window = self.minimum;
+        self.threshold = (self.window / 2).max(self.least());
+        self.window = self.least();
         self.credit = 0;
+    }
+
+    /// Packets that may be in flight whatever is lost.
+    fn least(&self) -> u32 {
+        if self.pace == 0 { u32::from(self.minimum) } else { 1 }
     }
 }
 
@@ -97,6 +132,22 @@ mod tests {
         assert_eq!(congestion.window(), 3);
         (0..100_000).for_each(|_| congestion.grow(7));
         assert_eq!(congestion.window(), 64);
+    }
+
+    #[test]
+    fn at_the_receivers_pace_the_window_is_one_packet_whatever_arrives() {
+        let mut congestion = Congestion::new(16, 4, 64);
+        congestion.set_pace(u32::MAX);
+        congestion.grow(100);
+        assert_eq!((congestion.window(), congestion.pace()), (1, super::PACE_MAX));
+        congestion.on_loss();
+        congestion.on_timeout();
+        assert_eq!(congestion.window(), 1);
+        congestion.set_pace(0);
+        congestion.grow(1);
+        assert_eq!(congestion.window(), 2, "one more in a round trip");
+        congestion.on_timeout();
+        assert_eq!(congestion.window(), 4);
     }
 
     #[test]

@@ -65,7 +65,7 @@ impl<T: Handles> Table<T> {
         connection.path = Some(path);
         connection.due.connect = true;
         connection.waiting_since = now;
-        let deadline = now.plus(connection.timeout);
+        let deadline = now.plus(connection.spread(connection.timeout));
         connection.deadlines.retransmit = deadline;
         self.pairings.insert(pairing, id);
         self.schedule(id, deadline);
@@ -192,9 +192,9 @@ impl<T: Handles> Table<T> {
         let pairing = Pairing { identity: connect.identity, origin: *origin, ordinal: connect.ordinal };
         let invitation = match connect.handshake {
             Handshake::Same(invitation) => invitation,
-            Handshake::OtherVersion { invitation } => {
+            Handshake::OtherVersion { key } => {
                 let path = resolve(connect.address)?;
-                self.answer(Answer { path, to: invitation.key, reply: Reply::Reject });
+                self.answer(Answer { path, to: key, reply: Reply::Reject });
                 return Some(None);
             }
         };
@@ -247,12 +247,13 @@ impl<T: Handles> Table<T> {
         Some(Some(id))
     }
 
-    /// The peer has to show, in the time to give up, that it knows of the connection that it has requested.
+    /// The peer has to show, in the time to give up, that it knows of the connection that it has requested. It is not probed at once: it is
+    /// likely to send something, and if it has not received the acceptance, it asks for it.
     fn expect_life(&mut self, now: Time, id: ConnectionId) {
         let connection = &mut self.connections[id.index()];
         connection.waiting_since = now;
-        connection.is_probing = true;
-        let deadline = now.plus(connection.timeout);
+        connection.is_expected = true;
+        let deadline = now.plus(self.timing.give_up / 2);
         connection.deadlines.retransmit = deadline;
         self.schedule(id, deadline);
     }
@@ -266,9 +267,12 @@ impl<T: Handles> Table<T> {
         }
         opening.cookie = cookie;
         connection.due.connect = true;
+        // Half of the way is done, and the peer has just had room for a request.
+        connection.attempts = 0;
         // A peer that has a new challenge each time is no more than one that is silent.
         let silent_since = connection.last_heard.max(connection.waiting_since).max(self.awake_since);
-        let deadline = now.plus(connection.timeout).min(silent_since.plus(self.timing.give_up));
+        let wait = connection.spread(connection.timeout);
+        let deadline = now.plus(wait).min(silent_since.plus(self.timing.give_up));
         connection.deadlines.retransmit = deadline;
         self.schedule(id, deadline);
         self.schedule_output(id);

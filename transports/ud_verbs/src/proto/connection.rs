@@ -10,6 +10,7 @@ use super::receiver::Receiver;
 use super::sender::Sender;
 use super::settings::Settings;
 use super::time::Time;
+use super::wheel::Wheel;
 
 /// The transport's handles that a table keeps.
 pub trait Handles {
@@ -139,10 +140,12 @@ pub(super) struct Connection<T: Handles> {
     /// Since when a response is awaited, while one is.
     pub(super) waiting_since: Time,
     pub(super) deadlines: Deadlines,
+    /// For when the table's wheel has it: no deadline is earlier. One that moves back leaves it where it is.
+    pub(super) examined_at: Time,
     /// Time to the next retransmission, in nanoseconds, without back-off.
     pub(super) timeout: u64,
     /// Retransmissions in a row that nothing came of.
-    pub(super) attempts: u32,
+    pub(super) attempts: u8,
     pub(super) phase: Phase,
     pub(super) due: Due,
     /// The reason in a RESET.
@@ -151,12 +154,14 @@ pub(super) struct Connection<T: Handles> {
     pub(super) is_owned: bool,
     /// A response to a PING is awaited.
     pub(super) is_probing: bool,
+    /// The peer, which has made the connection, has acknowledged nothing on it yet.
+    pub(super) is_expected: bool,
     pub(super) finish_sent: bool,
     pub(super) finish_received: bool,
-    /// It is in the table's list of those with deadlines.
-    pub(super) is_timed: bool,
     /// It is in the table's queue of those with something to say.
     pub(super) is_queued: bool,
+    /// The period in which the table's crowd has counted it last.
+    pub(super) counted: u8,
     /// A peer has made it: it counts among those of its port.
     pub(super) is_peers: bool,
     pub(super) opening: Option<Box<Opening>>,
@@ -180,6 +185,7 @@ impl<T: Handles> Connection<T> {
             last_heard: Time::default(),
             waiting_since: Time::default(),
             deadlines: Deadlines::NONE,
+            examined_at: Time::NEVER,
             timeout,
             attempts: 0,
             phase: Phase::Unconnected,
@@ -187,10 +193,11 @@ impl<T: Handles> Connection<T> {
             reset_reason: Reason::GONE,
             is_owned,
             is_probing: false,
+            is_expected: false,
             finish_sent: false,
             finish_received: false,
-            is_timed: false,
             is_queued: false,
+            counted: 0,
             is_peers: false,
             opening: None,
             path: None,
@@ -206,7 +213,7 @@ impl<T: Handles> Connection<T> {
     /// The peer is known: messages may be sent.
     pub(super) fn establish(&mut self, now: Time, peer: Invitation, settings: &Settings) {
         self.to = peer.key.word();
-        self.sender.open(peer.first_psn, u32::from(peer.window), settings);
+        self.sender.open(peer, settings);
         self.show_window();
         self.phase = Phase::Connected;
         self.last_heard = now;
@@ -284,11 +291,37 @@ impl<T: Handles> Connection<T> {
         self.due.ack && self.receiver.needs_ack()
     }
 
+    /// A time between half of `wait` and all of it: connections that wait for the same thing do not all go on at the same time.
+    pub(super) fn spread(&self, wait: u64) -> u64 {
+        let salt = self.key.word() ^ u64::from(self.sender.next().0) << 8 ^ u64::from(self.attempts);
+        let fraction = salt.wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 48;
+        let half = wait / 2;
+        half + (half >> 16) * fraction
+    }
+
+    /// Has the timer examine it at `deadline`, unless it will earlier. A deadline that moves back, which most do with every message, costs no
+    /// more than this comparison.
+    #[inline]
+    pub(super) fn examine_by(&mut self, wheel: &mut Wheel, id: ConnectionId, deadline: Time) {
+        if deadline < self.examined_at {
+            self.examine_at(wheel, id, deadline);
+        }
+    }
+
+    /// Has the timer examine it then and not earlier.
+    #[inline(never)]
+    pub(super) fn examine_at(&mut self, wheel: &mut Wheel, id: ConnectionId, deadline: Time) {
+        self.examined_at = deadline;
+        wheel.set(id.0, deadline);
+    }
+
     /// There is progress: what is still awaited is overdue a timeout from now.
     #[inline]
-    pub(super) fn restart_retransmission(&mut self, now: Time) {
+    pub(super) fn restart_retransmission(&mut self, wheel: &mut Wheel, id: ConnectionId, now: Time) {
         self.attempts = 0;
+        self.is_expected = false;
         self.deadlines.retransmit = if self.is_waiting() { now.plus(self.timeout) } else { Time::NEVER };
+        self.examine_by(wheel, id, self.deadlines.retransmit);
     }
 }
 

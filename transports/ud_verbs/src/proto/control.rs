@@ -9,8 +9,7 @@
 //! | 0 | u32 | magic, "udrv" |
 //! | 4 | u8 | version, major: must be equal |
 //! | 5 | u8 | version, minor: informs |
-//! | 6 | u16 | features: both sides use what both have; none so far |
-//! | 8 | 12 bytes | [`Invitation`] of the sender |
+//! | 6 | 14 bytes | [`Invitation`] of the sender |
 //!
 //! CONNECT goes on:
 //!
@@ -33,7 +32,8 @@
 //! | 0 | u32 | delay: ns / 1024 since the last arrival |
 //! | 4 | u32 | duplicates seen so far, wrapping |
 //! | 8 | u32 | echo: the time in the last PING since the last ACK, or 0 |
-//! | 12 | 0 to 4 × u64 | bit i set: packet `ack + 1 + i` has arrived |
+//! | 12 | u32 | pace: round trips to wait between packets, because there is no room for one of each peer; 0: there is |
+//! | 16 | 0 to 4 × u64 | bit i set: packet `ack + 1 + i` has arrived |
 //!
 //! PING:
 //!
@@ -57,7 +57,7 @@ use super::psn::Psn;
 /// "udrv", read as little-endian.
 const MAGIC: u32 = u32::from_le_bytes(*b"udrv");
 /// Version of what is on the wire: major, minor.
-pub const WIRE_VERSION: (u8, u8) = (3, 0);
+pub const WIRE_VERSION: (u8, u8) = (4, 0);
 /// Packets that one acknowledgement can describe beyond the first missing one, and the largest window.
 pub const WINDOW_LIMIT: u32 = 256;
 /// Longest address that a CONNECT carries.
@@ -69,12 +69,14 @@ const HANDSHAKE_SIZE: usize = 20;
 ///
 /// | offset | width | field |
 /// |---|---|---|
-/// | 0 | u32 | destination field of packets sent to it |
-/// | 4 | u16 | token field of packets sent to it |
-/// | 6 | u16 | most packets that may be outstanding to it, 1..=256 |
-/// | 8 | u32 | sequence number of the first packet sent to it |
+/// | 0 | u16 | packets that may be outstanding to it at first, at least 1 and no more than the most |
+/// | 2 | u32 | destination field of packets sent to it |
+/// | 6 | u16 | token field of packets sent to it |
+/// | 8 | u16 | most packets that may be outstanding to it, 1..=256 |
+/// | 10 | u32 | sequence number of the first packet sent to it |
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Invitation {
+    pub(super) first_window: u16,
     pub(super) key: Key,
     pub(super) window: u16,
     pub(super) first_psn: Psn,
@@ -82,29 +84,28 @@ pub struct Invitation {
 
 impl Invitation {
     /// Bytes of a packed invitation.
-    pub const SIZE: usize = 12;
+    pub const SIZE: usize = 14;
 
     /// The invitation, packed.
     pub fn to_bytes(self) -> [u8; Self::SIZE] {
         let mut bytes = [0; Self::SIZE];
-        bytes[..4].copy_from_slice(&self.key.destination().to_le_bytes());
-        bytes[4..6].copy_from_slice(&self.key.token().to_le_bytes());
-        bytes[6..8].copy_from_slice(&self.window.to_le_bytes());
-        bytes[8..].copy_from_slice(&self.first_psn.0.to_le_bytes());
+        bytes[..2].copy_from_slice(&self.first_window.to_le_bytes());
+        bytes[2..6].copy_from_slice(&self.key.destination().to_le_bytes());
+        bytes[6..8].copy_from_slice(&self.key.token().to_le_bytes());
+        bytes[8..10].copy_from_slice(&self.window.to_le_bytes());
+        bytes[10..].copy_from_slice(&self.first_psn.0.to_le_bytes());
         bytes
     }
 
-    /// The invitation at the start of `bytes`, or `None` if they are too few or the window is not 1..=256.
+    /// The invitation at the start of `bytes`, or `None` if they are too few or a window is out of its range.
     pub fn from_bytes(bytes: &[u8]) -> Option<Invitation> {
         let mut input = Input(bytes);
-        let destination = input.u32()?;
-        let token = input.u16()?;
+        let first_window = input.u16()?;
+        let key = input.key()?;
         let window = input.u16()?;
         let first_psn = Psn(input.u32()?);
-        if window == 0 || u32::from(window) > WINDOW_LIMIT {
-            return None;
-        }
-        Some(Invitation { key: Key::from_parts(destination, token), window, first_psn })
+        let are_windows = (1..=window).contains(&first_window) && u32::from(window) <= WINDOW_LIMIT;
+        are_windows.then_some(Invitation { first_window, key, window, first_psn })
     }
 }
 
@@ -133,7 +134,10 @@ impl Reason {
 /// A handshake, as read.
 pub(super) enum Handshake {
     Same(Invitation),
-    OtherVersion { invitation: Invitation },
+    /// The key of the sender's connection is at the same place in every version.
+    OtherVersion {
+        key: Key,
+    },
 }
 
 /// A CONNECT, as read.
@@ -151,6 +155,7 @@ pub(super) struct Ack {
     pub(super) delay: u64,
     pub(super) duplicates: u32,
     pub(super) echo: u32,
+    pub(super) pace: u32,
     pub(super) bitmap: Bitmap,
 }
 
@@ -208,7 +213,6 @@ pub(super) fn write_challenge(out: &mut Vec<u8>, cookie: u64) {
 pub(super) fn write_handshake(out: &mut Vec<u8>, invitation: Invitation) {
     out.extend_from_slice(&MAGIC.to_le_bytes());
     out.extend_from_slice(&[WIRE_VERSION.0, WIRE_VERSION.1]);
-    out.extend_from_slice(&0u16.to_le_bytes());
     out.extend_from_slice(&invitation.to_bytes());
 }
 
@@ -227,6 +231,7 @@ pub(super) fn write_ack(out: &mut Vec<u8>, told: &Ack) {
     out.extend_from_slice(&delay.to_le_bytes());
     out.extend_from_slice(&told.duplicates.to_le_bytes());
     out.extend_from_slice(&told.echo.to_le_bytes());
+    out.extend_from_slice(&told.pace.to_le_bytes());
     for word in told.bitmap.used() {
         out.extend_from_slice(&word.to_le_bytes());
     }
@@ -266,13 +271,11 @@ pub(super) fn read_handshake(body: &[u8]) -> Option<Handshake> {
     }
     let major = input.u8()?;
     input.u8()?;
+    if major == WIRE_VERSION.0 {
+        return Invitation::from_bytes(input.0).map(Handshake::Same);
+    }
     input.u16()?;
-    let invitation = Invitation::from_bytes(input.0)?;
-    Some(if major == WIRE_VERSION.0 {
-        Handshake::Same(invitation)
-    } else {
-        Handshake::OtherVersion { invitation }
-    })
+    Some(Handshake::OtherVersion { key: input.key()? })
 }
 
 /// The time that a PING carries.
@@ -298,12 +301,13 @@ pub(super) fn read_ack(body: &[u8]) -> Option<Ack> {
     let delay = u64::from(input.u32()?) << 10;
     let duplicates = input.u32()?;
     let echo = input.u32()?;
+    let pace = input.u32()?;
     let mut bitmap = Bitmap::default();
     let mut words = bitmap.0.iter_mut();
     while !input.0.is_empty() {
         *words.next()? = input.u64()?;
     }
-    Some(Ack { delay, duplicates, echo, bitmap })
+    Some(Ack { delay, duplicates, echo, pace, bitmap })
 }
 
 /// Bytes yet to be read.
@@ -331,6 +335,12 @@ impl Input<'_> {
     fn u64(&mut self) -> Option<u64> {
         self.take().map(u64::from_le_bytes)
     }
+
+    /// A key as the header's destination and token fields.
+    fn key(&mut self) -> Option<Key> {
+        let destination = self.u32()?;
+        Some(Key::from_parts(destination, self.u16()?))
+    }
 }
 
 #[cfg(test)]
@@ -338,14 +348,19 @@ mod tests {
     use super::*;
 
     fn invitation() -> Invitation {
-        Invitation { key: Key::from_parts(0x0102_0304, 0x0506), window: 0x0100, first_psn: Psn(0x0a0b_0c0d) }
+        Invitation {
+            first_window: 0x10,
+            key: Key::from_parts(0x0102_0304, 0x0506),
+            window: 0x0100,
+            first_psn: Psn(0x0a0b_0c0d),
+        }
     }
 
     #[test]
     fn a_connect_is_laid_out_as_documented_and_reads_back() {
         let mut bytes = Vec::new();
         write_connect(&mut bytes, invitation(), 7, 0x1122_3344_5566_7788, b"addr", 0x0102_0304_0506_0708);
-        assert_eq!(&bytes[..8], b"udrv\x03\x00\x00\x00");
+        assert_eq!(&bytes[..8], b"udrv\x04\x00\x10\x00");
         assert_eq!(&bytes[8..20], [4, 3, 2, 1, 6, 5, 0, 1, 0x0d, 0x0c, 0x0b, 0x0a]);
         assert_eq!(
             &bytes[20..],
@@ -365,7 +380,8 @@ mod tests {
         let mut bytes = Vec::new();
         write_handshake(&mut bytes, invitation());
         bytes[4] += 1;
-        assert!(matches!(read_handshake(&bytes), Some(Handshake::OtherVersion { .. })));
+        let key = invitation().key;
+        assert!(matches!(read_handshake(&bytes), Some(Handshake::OtherVersion { key: read }) if read == key));
         bytes[0] ^= 1;
         assert!(read_handshake(&bytes).is_none());
     }
@@ -374,10 +390,12 @@ mod tests {
     fn a_request_of_the_version_before_can_be_refused() {
         let mut bytes = Vec::new();
         write_connect(&mut bytes, invitation(), 7, 1, b"addr", 0);
-        bytes[4] = 2;
-        bytes.truncate(bytes.len() - 8);
+        // It had no first window.
+        bytes[4] = 3;
+        bytes[6] = 0;
         let read = read_connect(&bytes).expect("all that it needs to be refused");
-        assert!(matches!(read.handshake, Handshake::OtherVersion { .. }));
+        let key = invitation().key;
+        assert!(matches!(read.handshake, Handshake::OtherVersion { key: read } if read == key));
         assert_eq!(read.address, b"addr");
     }
 
@@ -385,7 +403,7 @@ mod tests {
     fn a_challenge_reads_back_and_another_versions_does_not() {
         let mut bytes = Vec::new();
         write_challenge(&mut bytes, 0x1122_3344_5566_7788);
-        assert_eq!(bytes, b"udrv\x03\0\0\0\x88\x77\x66\x55\x44\x33\x22\x11");
+        assert_eq!(bytes, b"udrv\x04\0\0\0\x88\x77\x66\x55\x44\x33\x22\x11");
         assert_eq!(read_challenge(&bytes), Some(0x1122_3344_5566_7788));
         assert!((0..bytes.len()).all(|short| read_challenge(&bytes[..short]).is_none()));
         bytes[4] += 1;
@@ -394,26 +412,29 @@ mod tests {
 
     #[test]
     fn an_ack_carries_only_the_words_it_needs() {
-        for (bits, length) in [(&[][..], 12), (&[0, 63][..], 20), (&[64][..], 28), (&[3, 255][..], 44)] {
+        for (bits, length) in [(&[][..], 16), (&[0, 63][..], 24), (&[64][..], 32), (&[3, 255][..], 48)] {
             let mut bitmap = Bitmap::default();
             bits.iter().for_each(|bit| bitmap.set(*bit));
             let mut bytes = Vec::new();
-            write_ack(&mut bytes, &Ack { delay: 5 << 10, duplicates: 9, echo: 7, bitmap });
+            write_ack(&mut bytes, &Ack { delay: 5 << 10, duplicates: 9, echo: 7, pace: 3, bitmap });
             assert_eq!(bytes.len(), length);
             let read = read_ack(&bytes).expect("what was written");
-            assert_eq!((read.delay, read.duplicates, read.echo), (5 << 10, 9, 7));
+            assert_eq!((read.delay, read.duplicates, read.echo, read.pace), (5 << 10, 9, 7, 3));
             assert_eq!(read.bitmap.iter().collect::<Vec<_>>(), bits);
         }
-        assert!(read_ack(&[0; 16]).is_none(), "half a word");
-        assert!(read_ack(&[0; 52]).is_none(), "five words");
+        assert!(read_ack(&[0; 20]).is_none(), "half a word");
+        assert!(read_ack(&[0; 56]).is_none(), "five words");
     }
 
     #[test]
     fn a_window_of_zero_or_beyond_the_bitmap_is_no_invitation() {
-        for window in [0u16, 257, u16::MAX] {
-            let bytes = Invitation { window, ..invitation() }.to_bytes();
-            assert_eq!(Invitation::from_bytes(&bytes), None);
+        for (first_window, window) in [(0, 0), (0, 256), (1, 0), (1, 257), (1, u16::MAX), (9, 8)] {
+            let bytes = Invitation { first_window, window, ..invitation() }.to_bytes();
+            assert_eq!(Invitation::from_bytes(&bytes), None, "{first_window} of {window}");
         }
-        assert_eq!(Invitation::from_bytes(&invitation().to_bytes()), Some(invitation()));
+        for (first_window, window) in [(1, 1), (1, 256), (256, 256)] {
+            let invitation = Invitation { first_window, window, ..invitation() };
+            assert_eq!(Invitation::from_bytes(&invitation.to_bytes()), Some(invitation));
+        }
     }
 }

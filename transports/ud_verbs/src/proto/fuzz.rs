@@ -169,8 +169,10 @@ impl Lab {
     fn collect(&mut self) {
         for table in &mut self.tables {
             while let Some(event) = table.poll_event() {
-                let (super::Event::Connected(id) | super::Event::Failed(id, _) | super::Event::Over(id)) =
-                    event;
+                let (super::Event::Connected(id)
+                | super::Event::Ready(id)
+                | super::Event::Failed(id, _)
+                | super::Event::Over(id)) = event;
                 while table.pop_undelivered(id).is_some() {
                     self.returned += 1;
                 }

@@ -16,8 +16,8 @@
 //! the port that the device names, which a program cannot forge. A request (CONNECT) names the address of the asking
 //! interface, which has to be that of its origin. The first response is a CHALLENGE, for which no state is kept here: only
 //! a peer that receives at that address can repeat the request with the cookie in it. Then it may take a place, if its port has not
-//! [too many](Settings::connections_per_port). A connection that a peer has made is probed at once, and
-//! fails like any other if none comes. A datagram of one origin never changes a connection of another.
+//! [too many](Settings::connections_per_port). A connection that a peer has made is probed if
+//! nothing arrives on it, and fails like any other if no response comes. A datagram of one origin never changes a connection of another.
 
 pub(crate) mod addr;
 mod answer;
@@ -25,8 +25,10 @@ mod congestion;
 mod connect;
 mod connection;
 mod control;
+mod crowd;
 mod fuzz;
 pub mod header;
+mod keepalive;
 mod origin;
 mod output;
 mod psn;
@@ -40,6 +42,7 @@ mod settings;
 mod table;
 mod time;
 mod timer;
+mod wheel;
 
 pub use connect::ConnectError;
 pub use connection::{ConnectionId, Failure, Handles, Phase};

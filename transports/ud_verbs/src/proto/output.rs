@@ -168,7 +168,11 @@ impl<T: Handles> Table<T> {
                 connection.due.ack = false;
                 connection.deadlines.ack = Time::NEVER;
                 let delay = now.since(connection.last_heard);
-                write_ack(out, &connection.receiver.tell(delay));
+                let pace = match connection.receiver.unacknowledged() {
+                    0 => 0,
+                    _ => self.crowd.pace(now, &mut connection.counted, self.settings.receives),
+                };
+                write_ack(out, &connection.receiver.tell(delay, pace));
                 self.counters.acknowledgements += 1;
             }
             kind::PING => {

@@ -259,14 +259,28 @@ impl<T: Handles> Table<T> {
         if connection.sender.window() != window {
             connection.show_window();
         }
-        connection.restart_retransmission(now);
+        connection.restart_retransmission(&mut self.wheel, id, now);
         if connection.sender.is_disturbed() {
             self.detect_losses(now, id);
+        }
+        if self.connections[id.index()].sender.should_pause() {
+            self.pause(now, id);
         }
         if self.connections[id.index()].finish_sent {
             self.finish_if_acknowledged(now, id);
         }
         true
+    }
+
+    /// Nothing is to be sent for a while.
+    #[cold]
+    fn pause(&mut self, now: Time, id: ConnectionId) {
+        let connection = &mut self.connections[id.index()];
+        let gap = connection.sender.pause();
+        let gap = connection.spread(gap);
+        let deadline = connection.deadlines.retransmit.min(now.plus(gap));
+        connection.deadlines.retransmit = deadline;
+        self.schedule(id, deadline);
     }
 
     /// Finds lost packets, and schedules their retransmission.
@@ -343,6 +357,7 @@ impl<T: Handles> Table<T> {
                     self.refuse(now, id, Reason::MALFORMED);
                     return Some(id);
                 }
+                connection.sender.set_pace(told.pace);
                 if !self.acknowledge(now, id, header, Some(told.delay)) {
                     return None;
                 }
@@ -392,7 +407,7 @@ impl<T: Handles> Table<T> {
         self.adapt(id);
         let connection = &mut self.connections[id.index()];
         if news.arrived {
-            connection.restart_retransmission(now);
+            connection.restart_retransmission(&mut self.wheel, id, now);
         }
         if news.arrived || news.echoed {
             self.detect_losses(now, id);
@@ -418,7 +433,8 @@ impl<T: Handles> Table<T> {
         if connection.is_probing {
             connection.is_probing = false;
             connection.due.ping = false;
-            connection.restart_retransmission(now);
+            connection.sender.resume();
+            connection.restart_retransmission(&mut self.wheel, id, now);
         }
     }
 }

@@ -25,8 +25,9 @@ pub(super) enum Place {
 #[derive(Debug)]
 pub(super) struct Receiver<R> {
     next: Psn,
-    /// Packets that the peer may have outstanding at most.
-    window: u32,
+    /// Packets that the peer may have outstanding at most, and at first.
+    window: u16,
+    first_window: u16,
     /// Entry 0 is `next`, so it is empty until that arrives; no entries while nothing waits.
     held: VecDeque<Option<Held<R>>>,
     /// Packets taken in order and not yet acknowledged.
@@ -50,7 +51,8 @@ impl<R> Receiver<R> {
     pub(super) fn new(first: Psn, window: u32) -> Receiver<R> {
         Receiver {
             next: first,
-            window,
+            window: window as u16,
+            first_window: 0,
             held: VecDeque::new(),
             unacknowledged: 0,
             must_explain: false,
@@ -89,7 +91,17 @@ impl<R> Receiver<R> {
     /// trip at most, but no more than it may have outstanding.
     #[inline]
     pub(super) fn room(&self) -> u32 {
-        (u32::from(self.shown) * 2).min(self.window)
+        (u32::from(self.shown) * 2).min(u32::from(self.window))
+    }
+
+    /// Packets that the peer may have outstanding when the connection is new.
+    pub(super) fn first_window(&self) -> u16 {
+        self.first_window
+    }
+
+    /// Permits the peer so many when the connection is new.
+    pub(super) fn permit_first(&mut self, packets: u16) {
+        self.first_window = packets;
     }
 
     /// Takes in the window that a packet shows; returns by how much [`Receiver::room`] has grown.
@@ -106,7 +118,7 @@ impl<R> Receiver<R> {
     /// Whether `psn` may be the number that the peer's next packet will have: a full window may be in flight, and a FINISH, which
     /// does not wait for room in it.
     pub(super) fn may_be_next_of_peer(&self, psn: Psn) -> bool {
-        psn.ahead_of(self.next) <= self.window + 1
+        psn.ahead_of(self.next) <= u32::from(self.window) + 1
     }
 
     /// Where `psn` belongs.
@@ -115,7 +127,7 @@ impl<R> Receiver<R> {
             return self.duplicate();
         }
         let ahead = psn.ahead_of(self.next);
-        if ahead >= self.window {
+        if ahead >= u32::from(self.window) {
             return Place::Beyond;
         }
         if self.held.get(ahead as usize).is_some_and(Option::is_some) {
@@ -191,12 +203,12 @@ impl<R> Receiver<R> {
         self.unacknowledged = 0;
     }
 
-    /// The contents of an ACK `delay` ns after the last arrival; it acknowledges everything.
-    pub(super) fn tell(&mut self, delay: u64) -> Ack {
+    /// The contents of an ACK `delay` ns after the last arrival, with this pace; it acknowledges everything.
+    pub(super) fn tell(&mut self, delay: u64, pace: u32) -> Ack {
         self.unacknowledged = 0;
         self.must_explain = false;
         let echo = std::mem::take(&mut self.echo);
-        Ack { delay, duplicates: self.duplicates, echo, bitmap: self.bitmap() }
+        Ack { delay, duplicates: self.duplicates, echo, pace, bitmap: self.bitmap() }
     }
 
     /// The packets beyond [`Receiver::next`] that have arrived.
@@ -241,12 +253,12 @@ mod tests {
         let mut receiver = Receiver::<()>::new(Psn(10), 8);
         assert_eq!(receiver.place(Psn(9)), Place::Duplicate);
         receiver.hold(3, 0, ());
-        receiver.tell(0);
+        receiver.tell(0, 0);
         assert_eq!(receiver.place(Psn(13)), Place::Duplicate);
         assert!(receiver.needs_ack());
         receiver.acknowledged_by_header();
         assert!(receiver.needs_ack(), "a header does not tell of duplicates");
-        assert_eq!(receiver.tell(0).duplicates, 2);
+        assert_eq!(receiver.tell(0, 0).duplicates, 2);
         assert!(!receiver.needs_ack());
     }
 

@@ -7,7 +7,7 @@
 //! the retransmission of everything.
 
 use super::congestion::Congestion;
-use super::control::{Ack, Bitmap};
+use super::control::{Ack, Bitmap, Invitation};
 use super::psn::Psn;
 use super::round_trip::RoundTrip;
 use super::settings::Settings;
@@ -31,13 +31,14 @@ pub(super) struct Sender<S> {
     released: Psn,
     slots: Slots<S>,
     open: bool,
+    /// Nothing may be sent until [`Sender::resume`].
+    is_paused: bool,
     in_recovery: bool,
     recovery_end: Psn,
     /// Outstanding packets that have arrived out of order.
     arrived: u32,
     /// Outstanding packets that wait to be sent again.
     lost: u32,
-    window_max: u32,
     congestion: Congestion,
     pub(super) round_trip: RoundTrip,
     /// Of the packets known to have arrived, the one that was sent last.
@@ -106,11 +107,11 @@ impl<S> Sender<S> {
             released: Psn(0),
             slots: Slots::new(),
             open: false,
+            is_paused: false,
             in_recovery: false,
             recovery_end: Psn(0),
             arrived: 0,
             lost: 0,
-            window_max: settings.window_max,
             congestion: Congestion::new(settings.window_initial, settings.window_min, settings.window_max),
             round_trip: RoundTrip::default(),
             newest: Newest::default(),
@@ -119,10 +120,12 @@ impl<S> Sender<S> {
         }
     }
 
-    /// Opens the sender: the peer wants the numbers to begin at `first` and at most `window` packets outstanding.
-    pub(super) fn open(&mut self, first: Psn, window: u32, settings: &Settings) {
-        self.window_max = settings.window_max.min(window);
-        self.congestion = Congestion::new(settings.window_initial, settings.window_min, self.window_max);
+    /// Opens the sender as the peer permits.
+    pub(super) fn open(&mut self, peer: Invitation, settings: &Settings) {
+        let maximum = settings.window_max.min(u32::from(peer.window));
+        let initial = settings.window_initial.min(u32::from(peer.first_window));
+        self.congestion = Congestion::new(initial, settings.window_min.min(initial), maximum);
+        let first = peer.first_psn;
         (self.next, self.unacknowledged, self.released, self.request_ack_at) = (first, first, first, first);
         (self.newest.psn, self.reordering.highest_arrived, self.recovery_end) = (first, first, first);
         self.open = true;
@@ -133,6 +136,32 @@ impl<S> Sender<S> {
     pub(super) fn close(&mut self) {
         self.open = false;
         self.limit = self.next;
+    }
+
+    /// Whether all has been acknowledged, and the next packet is to wait because the peer asks for it.
+    #[inline]
+    pub(super) fn should_pause(&self) -> bool {
+        self.congestion.pace() != 0 && self.outstanding() == 0
+    }
+
+    /// The peer asks for pauses of so many round trips between packets, or for none any more.
+    pub(super) fn set_pace(&mut self, pace: u32) {
+        self.congestion.set_pace(pace);
+        self.update_limit();
+    }
+
+    /// Lets no packet be sent for now; returns for how many nanoseconds.
+    pub(super) fn pause(&mut self) -> u64 {
+        self.is_paused = true;
+        self.update_limit();
+        u64::from(self.congestion.pace()) * self.round_trip.smoothed().unwrap_or(0)
+    }
+
+    /// Ends a pause; returns whether there was one.
+    pub(super) fn resume(&mut self) -> bool {
+        let was_paused = std::mem::take(&mut self.is_paused);
+        self.update_limit();
+        was_paused
     }
 
     /// The sequence number of the next packet.
@@ -443,6 +472,23 @@ impl<S> Sender<S> {
         }
     }
 
+    /// Takes the only outstanding packet for lost, if the peer has too little room for all that is sent to it; returns whether it did. To
+    /// send it again costs the peer no more than a PING.
+    pub(super) fn presume_lost(&mut self) -> bool {
+        if self.congestion.pace() == 0 || self.outstanding() != 1 {
+            return false;
+        }
+        if let Some(slot) = self.slots.get_mut(self.unacknowledged)
+            && slot.state == State::Sent
+        {
+            slot.state = State::Lost;
+            self.lost = 1;
+            self.enter_recovery();
+            self.update_limit();
+        }
+        true
+    }
+
     /// Whether [`Sender::resend`] has something.
     pub(super) fn may_resend(&self) -> bool {
         self.lost != 0 && self.in_flight() < self.congestion.window()
@@ -475,14 +521,14 @@ impl<S> Sender<S> {
 
     #[inline]
     fn update_limit(&mut self) {
-        if !self.open {
+        if !self.open || self.is_paused {
             self.limit = self.next;
             return;
         }
         let outstanding = self.outstanding();
         let in_flight = outstanding - self.arrived - self.lost;
         let by_congestion = self.congestion.window().saturating_sub(in_flight + self.lost);
-        let by_window = self.window_max.saturating_sub(outstanding);
+        let by_window = self.congestion.maximum().saturating_sub(outstanding);
         self.limit = self.next.plus(by_congestion.min(by_window));
     }
 }

@@ -11,9 +11,9 @@ use super::psn::Psn;
 /// The settings of a [`Table`](super::Table). [`Settings::checked`] holds them to their ranges.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Packets that may be outstanding when a connection is new.
+    /// Packets that may be outstanding when a connection is new. The peer may permit fewer.
     pub window_initial: u32,
-    /// Packets that may be outstanding whatever is lost, at least 1.
+    /// Packets that may be outstanding whatever is lost, at least 1, if the peer permitted as many when the connection was new.
     pub window_min: u32,
     /// Packets that may be outstanding at most, up to 256; the peer's limit counts too.
     pub window_max: u32,
@@ -41,6 +41,9 @@ pub struct Settings {
     pub connections_per_port: u32,
     /// Packets, over all connections, that may wait for one ahead of them.
     pub held_max: u32,
+    /// Packets for which there are buffers: what peers may have outstanding when their connections are new is no more in all, but for one
+    /// packet of each.
+    pub receives: u32,
     /// First sequence number of each direction; `None`: one that cannot be guessed. Tests start close to the wrap.
     pub first_psn: Option<Psn>,
     /// What keys, the interface's identity and cookies are made of: from the system's entropy, fixed in tests.
@@ -65,6 +68,7 @@ impl Default for Settings {
             connections_max: 1 << 16,
             connections_per_port: 1 << 12,
             held_max: 1024,
+            receives: 2048,
             first_psn: None,
             seed: 0,
         }

@@ -8,21 +8,29 @@ use std::collections::{HashMap, VecDeque};
 use super::answer::Answer;
 use super::connection::{Connection, ConnectionId, Failure, Handles, Opening, Phase};
 use super::control::Invitation;
+use super::crowd::Crowd;
 use super::header::{HEADER_SIZE, Key, flag};
+use super::keepalive::Keepalive;
 use super::origin::{Origin, Pairing};
 use super::psn::Psn;
 use super::secret::Secret;
 use super::settings::{SettingError, Settings};
 use super::time::{Time, nanos};
+use super::wheel::Wheel;
 
 /// One in so many connections is reserved for this side's own endpoints.
 const OWN_SHARE: u32 = 8;
+
+/// A new peer may fill one in so many of the buffers that are not for the first windows of others.
+const FIRST_SHARE: u32 = 16;
 
 /// Something that the interface must know of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
     /// A requested connection is established: messages may be sent.
     Connected(ConnectionId),
+    /// Messages may be sent again, though nothing has arrived.
+    Ready(ConnectionId),
     /// An owned connection has failed: fetch what was outstanding with [`Table::pop_abandoned`] and
     /// [`Table::pop_undelivered`], and notify the user, once.
     Failed(ConnectionId, Failure),
@@ -49,6 +57,8 @@ pub struct Counters {
     pub acknowledgements: u64,
     /// Connections that failed.
     pub failures: u64,
+    /// Connections that timers have examined, whether or not anything was due.
+    pub examined: u64,
 }
 
 /// The settings as numbers of nanoseconds.
@@ -58,7 +68,6 @@ pub(super) struct Timing {
     pub(super) maximum: u64,
     pub(super) ack_delay: u64,
     pub(super) give_up: u64,
-    pub(super) keepalive: Option<u64>,
     pub(super) close: u64,
     pub(super) linger: u64,
 }
@@ -71,10 +80,9 @@ pub struct Table<T: Handles> {
     /// Connections with something to say, in the order in which they came.
     pub(super) output_queue: VecDeque<ConnectionId>,
     /// Connections with a deadline.
-    pub(super) timed: Vec<ConnectionId>,
-    /// No deadline is earlier.
-    pub(super) earliest: Time,
-    pub(super) keepalive_at: Time,
+    pub(super) wheel: Wheel,
+    pub(super) keepalive: Keepalive,
+    pub(super) crowd: Crowd,
     /// Since when this side has been looking at its deadlines in time: a silence counts from here at the earliest.
     pub(super) awake_since: Time,
     pub(super) events: VecDeque<Event>,
@@ -83,6 +91,8 @@ pub struct Table<T: Handles> {
     pub(super) held: u32,
     /// See [`Table::room`].
     pub(super) room: u32,
+    /// The sum of the first windows of all connections.
+    first_windows: u32,
     pub(super) pairings: HashMap<Pairing, ConnectionId>,
     /// How many connections have been requested, by interface.
     pub(super) ordinals: HashMap<(u64, Origin), u32>,
@@ -105,8 +115,7 @@ pub struct Table<T: Handles> {
 pub struct Next<'a, T: Handles> {
     id: ConnectionId,
     connection: &'a mut Connection<T>,
-    earliest: &'a mut Time,
-    timed: &'a mut Vec<ConnectionId>,
+    wheel: &'a mut Wheel,
 }
 
 impl<T: Handles> Next<'_, T> {
@@ -135,16 +144,12 @@ impl<T: Handles> Next<'_, T> {
     #[inline(always)]
     pub fn sent(self, now: Time, kind: u8, flags: u8, packet: T::Send) {
         let was_idle = self.is_first();
-        let Next { id, connection, earliest, timed } = self;
+        let Next { id, connection, wheel } = self;
         if was_idle {
             connection.waiting_since = now;
             let deadline = now.plus(connection.timeout);
             connection.deadlines.retransmit = deadline;
-            *earliest = deadline.min(*earliest);
-            if !connection.is_timed {
-                connection.is_timed = true;
-                timed.push(id);
-            }
+            connection.examine_by(wheel, id, deadline);
         }
         connection.receiver.acknowledged_by_header();
         connection.deadlines.ack = Time::NEVER;
@@ -166,24 +171,24 @@ impl<T: Handles> Table<T> {
             maximum: nanos(settings.timeout_max),
             ack_delay: nanos(settings.ack_delay),
             give_up: nanos(settings.give_up),
-            keepalive: settings.keepalive.map(nanos),
             close: nanos(settings.close_timeout),
             linger: nanos(settings.linger),
         };
         let mut table = Table {
             connections: Vec::new(),
             secret: Secret::new(settings.seed),
+            keepalive: Keepalive::new(settings.keepalive.map(nanos)),
             settings,
             timing,
             output_queue: VecDeque::new(),
-            timed: Vec::new(),
-            earliest: Time::NEVER,
-            keepalive_at: Time::NEVER,
+            wheel: Wheel::new(),
+            crowd: Crowd::default(),
             awake_since: Time::default(),
             events: VecDeque::new(),
             counters: Counters::default(),
             held: 0,
             room: 0,
+            first_windows: 0,
             pairings: HashMap::new(),
             ordinals: HashMap::new(),
             peers_of_port: HashMap::new(),
@@ -245,7 +250,7 @@ impl<T: Handles> Table<T> {
         if !connection.sender.may_send() {
             return None;
         }
-        Some(Next { id, connection, earliest: &mut self.earliest, timed: &mut self.timed })
+        Some(Next { id, connection, wheel: &mut self.wheel })
     }
 
     /// Whether a message may be sent: the connection is established and the window has room.
@@ -368,12 +373,13 @@ impl<T: Handles> Table<T> {
         while self.pop_abandoned(id).is_some() {}
         while self.pop_undelivered(id).is_some() {}
         let connection = &mut self.connections[id.index()];
-        let (is_timed, is_queued) = (connection.is_timed, connection.is_queued);
         let mut empty = Connection::new(Key::VACANT, Psn(0), &self.settings, self.timing.initial, false);
         empty.phase = Phase::Aborted;
-        (empty.is_timed, empty.is_queued) = (is_timed, is_queued);
+        empty.is_queued = connection.is_queued;
+        self.wheel.set(id.0, Time::NEVER);
         let old = std::mem::replace(connection, empty);
         self.room -= old.receiver.room();
+        self.first_windows -= u32::from(old.receiver.first_window());
         if let Some(Opening { pairing, .. }) = old.opening.as_deref()
             && self.pairings.get(pairing) == Some(&id)
         {
@@ -430,24 +436,29 @@ impl<T: Handles> Table<T> {
         let key = Key::new(id.0, random);
         let first_psn = self.first_psn(key);
         let old = &mut self.connections[id.index()];
-        let (is_timed, is_queued) = (old.is_timed, old.is_queued);
+        let is_queued = old.is_queued;
         *old = Connection::new(key, first_psn, &self.settings, self.timing.initial, is_owned);
-        (old.is_timed, old.is_queued) = (is_timed, is_queued);
+        old.is_queued = is_queued;
         old.last_heard = now;
         self.room += old.receiver.room();
-        if let Some(keepalive) = self.timing.keepalive
-            && self.keepalive_at == Time::NEVER
-        {
-            self.keepalive_at = now.plus(keepalive / 4);
-            self.earliest = self.earliest.min(self.keepalive_at);
-        }
+        // A part of what is left, so that some is left for peers to come.
+        let left = self.settings.receives.saturating_sub(self.first_windows);
+        let first_window = (left / FIRST_SHARE).clamp(1, self.settings.window_initial);
+        old.receiver.permit_first(first_window as u16);
+        self.first_windows += first_window;
+        self.keepalive.grow(now, self.connections.len());
         Some(id)
     }
 
     /// What a peer must know to send to the connection: part of an endpoint's address.
     pub fn invitation(&self, id: ConnectionId) -> Invitation {
-        let key = self.connections[id.index()].key;
-        Invitation { key, window: self.settings.window_max as u16, first_psn: self.first_psn(key) }
+        let Connection { key, receiver, .. } = &self.connections[id.index()];
+        Invitation {
+            first_window: receiver.first_window(),
+            key: *key,
+            window: self.settings.window_max as u16,
+            first_psn: self.first_psn(*key),
+        }
     }
 
     fn first_psn(&self, key: Key) -> Psn {
@@ -466,12 +477,7 @@ impl<T: Handles> Table<T> {
     /// Has the timer serve the connection at `deadline`, which it has set.
     #[inline]
     pub(super) fn schedule(&mut self, id: ConnectionId, deadline: Time) {
-        self.earliest = self.earliest.min(deadline);
-        let connection = &mut self.connections[id.index()];
-        if !connection.is_timed {
-            connection.is_timed = true;
-            self.timed.push(id);
-        }
+        self.connections[id.index()].examine_by(&mut self.wheel, id, deadline);
     }
 
     /// Whether a peer behind this port may make one more connection.

@@ -9,72 +9,95 @@ use super::time::Time;
 /// A process that handles a deadline so late, in nanoseconds, was suspended, and has not received what peers sent meanwhile.
 const ASLEEP: u64 = 1_000_000_000;
 
+/// Connections that one call examines at most; the next one goes on with the others. It takes less than a tick of the interface's timer.
+const EXAMINED: usize = 4096;
+
+/// Connections that are examined to know a deadline exactly; of more, the time of the first is known to a slot of the wheel.
+const EXACT: usize = 64;
+
 /// Timeouts in a row after which the window is made small.
-const SILENT: u32 = 3;
+const SILENT: u8 = 3;
 
 impl<T: Handles> Table<T> {
     /// When [`Table::handle_timeout`] wants to be called; [`Time::NEVER`] if nothing is awaited. Calls to the table may
     /// bring it forward. Being late harms only speed.
     #[inline]
     pub fn next_timeout(&self) -> Time {
-        self.earliest
+        self.wheel.earliest().min(self.keepalive.at())
     }
 
-    /// As [`Table::next_timeout`], computed anew: what has been acknowledged since does not count any more. Reads every
-    /// connection that had a deadline.
+    /// As [`Table::next_timeout`], but what has been acknowledged since does not count any more. Examines the connections that would be
+    /// examined next, until it finds one for which something is due then.
     pub fn refresh_timeout(&mut self) -> Time {
-        let next = |&id: &ConnectionId| self.connections[id.index()].deadlines.earliest();
-        let earliest = self.timed.iter().map(next).min().unwrap_or(Time::NEVER);
-        self.earliest = earliest.min(self.keepalive_at);
-        self.earliest
+        while let Some((start, are_all)) = self.wheel.take_first(EXACT) {
+            let earliest = self.examine_taken(usize::MAX, |_, _| ());
+            if !are_all {
+                break;
+            }
+            if self.wheel.refresh() == start {
+                return earliest.min(self.keepalive.at());
+            }
+        }
+        self.wheel.refresh().min(self.keepalive.at())
     }
 
     /// Has acknowledgements that wait for a packet to ride on sent at once, because no packet is to be expected: the
     /// caller goes to sleep.
-    pub fn acknowledge_now(&mut self) {
-        for index in 0..self.timed.len() {
-            let id = self.timed[index];
-            let connection = &mut self.connections[id.index()];
+    pub fn acknowledge_now(&mut self, now: Time) {
+        // None waits longer.
+        self.wheel.take_until(now.plus(self.timing.ack_delay));
+        self.examine_taken(usize::MAX, |table, id| {
+            let connection = &mut table.connections[id.index()];
             if connection.deadlines.ack != Time::NEVER {
                 connection.deadlines.ack = Time::NEVER;
                 connection.due.ack = true;
-                self.schedule_output(id);
+                table.schedule_output(id);
             }
-        }
+        });
+        self.wheel.refresh();
     }
 
     /// Handles all deadlines that have passed. What is to be sent then comes from [`Table::poll_transmit`].
     pub fn handle_timeout(&mut self, now: Time) {
-        if now < self.earliest {
+        let wanted = self.next_timeout();
+        if now < wanted {
             return;
         }
-        if now.since(self.earliest) > ASLEEP {
+        if now.since(wanted) > ASLEEP {
             self.awake_since = now;
         }
-        self.earliest = Time::NEVER;
         self.keep_alive(now);
-        let mut index = 0;
-        while let Some(&id) = self.timed.get(index) {
-            let next = self.expire(now, id);
-            self.earliest = self.earliest.min(next);
-            if next == Time::NEVER {
-                self.connections[id.index()].is_timed = false;
-                self.timed.swap_remove(index);
-            } else {
-                index += 1;
-            }
-        }
+        self.wheel.advance(now);
+        self.examine_taken(EXAMINED, |table, id| table.expire(now, id));
+        self.wheel.refresh();
     }
 
-    /// Handles one connection's deadlines; returns its next one.
-    fn expire(&mut self, now: Time, id: ConnectionId) -> Time {
+    /// Examines up to `most` of the connections that were taken out of the wheel, and puts them where their deadlines are; returns the
+    /// earliest of these.
+    fn examine_taken(&mut self, most: usize, mut examine: impl FnMut(&mut Table<T>, ConnectionId)) -> Time {
+        let mut earliest = Time::NEVER;
+        for _ in 0..most {
+            let Some(index) = self.wheel.pop() else { break };
+            let id = ConnectionId(index);
+            self.counters.examined += 1;
+            examine(self, id);
+            let connection = &mut self.connections[id.index()];
+            let deadline = connection.deadlines.earliest();
+            connection.examine_at(&mut self.wheel, id, deadline);
+            earliest = earliest.min(deadline);
+        }
+        earliest
+    }
+
+    /// Handles one connection's deadlines.
+    fn expire(&mut self, now: Time, id: ConnectionId) {
         let deadlines = self.connections[id.index()].deadlines;
         if deadlines.earliest() > now {
-            return deadlines.earliest();
+            return;
         }
         if deadlines.end <= now {
             self.finish_closing(now, id);
-            return self.connections[id.index()].deadlines.earliest();
+            return;
         }
         if deadlines.ack <= now {
             let connection = &mut self.connections[id.index()];
@@ -88,7 +111,6 @@ impl<T: Handles> Table<T> {
         if deadlines.retransmit <= now {
             self.overdue(now, id);
         }
-        self.connections[id.index()].deadlines.earliest()
     }
 
     /// The time to close, or to linger, has passed.
@@ -104,6 +126,12 @@ impl<T: Handles> Table<T> {
     /// A response has not arrived in time.
     fn overdue(&mut self, now: Time, id: ConnectionId) {
         let connection = &mut self.connections[id.index()];
+        if connection.sender.resume() {
+            self.events.push_back(Event::Ready(id));
+        }
+        if std::mem::take(&mut connection.is_expected) {
+            connection.is_probing |= connection.last_heard <= connection.waiting_since;
+        }
         if !connection.is_waiting() {
             connection.deadlines.retransmit = Time::NEVER;
             return;
@@ -114,11 +142,14 @@ impl<T: Handles> Table<T> {
             return;
         }
         self.counters.timeouts += 1;
-        let backed_off = connection.timeout.checked_shl(connection.attempts.min(32)).unwrap_or(u64::MAX);
-        let wait = backed_off.saturating_mul(2).min(self.timing.maximum);
-        connection.attempts += 1;
+        connection.attempts = connection.attempts.saturating_add(1);
+        // Many peers may wait for one that can receive few requests at a time, so the wait is not doubled.
+        let part = if connection.phase == Phase::Connecting { 4 } else { 2 };
+        let grow = |wait: u64, _| (wait + wait / part).min(self.timing.maximum);
+        let wait = connection.spread((0..connection.attempts).fold(connection.timeout, grow));
         connection.due.connect = connection.phase == Phase::Connecting;
-        connection.due.ping = connection.is_connected();
+        let is_resent = connection.sender.presume_lost() && !connection.is_probing;
+        connection.due.ping = connection.is_connected() && !is_resent;
         if connection.attempts == SILENT {
             connection.sender.on_silence();
         }
@@ -128,19 +159,16 @@ impl<T: Handles> Table<T> {
         self.schedule_output(id);
     }
 
-    /// Asks the peers of idle connections whether they live.
+    /// Asks the peers of idle connections whether they live, those whose turn it is.
     fn keep_alive(&mut self, now: Time) {
-        let Some(interval) = self.timing.keepalive else { return };
-        if now >= self.keepalive_at {
-            for id in self.ids().collect::<Vec<_>>() {
-                let connection = &self.connections[id.index()];
-                let is_idle = connection.is_connected() && !connection.is_waiting();
-                if is_idle && now.since(connection.last_heard) >= interval {
-                    self.probe(now, id);
-                }
+        let places = if self.is_empty() { 0 } else { self.connections.len() };
+        for index in self.keepalive.advance(now, places).into_iter().flatten() {
+            self.counters.examined += 1;
+            let connection = &self.connections[index];
+            let is_idle = connection.is_connected() && !connection.is_waiting() && !connection.is_expected;
+            if is_idle && now.since(connection.last_heard) >= self.keepalive.patience() {
+                self.probe(now, ConnectionId(index as u32));
             }
-            self.keepalive_at = if self.is_empty() { Time::NEVER } else { now.plus(interval / 4) };
         }
-        self.earliest = self.earliest.min(self.keepalive_at);
     }
 }

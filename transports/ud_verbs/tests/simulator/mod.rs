@@ -95,7 +95,7 @@ impl Handles for Simulated {
 }
 
 /// The node of an address.
-fn node_of(address: &[u8]) -> Option<usize> {
+pub fn node_of(address: &[u8]) -> Option<usize> {
     address.try_into().ok().map(|bytes| u64::from_le_bytes(bytes) as usize)
 }
 
@@ -141,6 +141,22 @@ pub struct Node {
     pub is_lenient: bool,
     /// What this node sends is not looked at either.
     pub doubts: Option<usize>,
+    /// Messages that arrived, in all.
+    pub received: u64,
+    /// Connections of which something may be fetched, and on which something may be sent.
+    touched: Vec<ConnectionId>,
+    /// That may be any of its connections.
+    is_unknown: bool,
+    /// It has something to do at once.
+    is_busy: bool,
+    /// When the network looks after it next.
+    timeout: Time,
+}
+
+impl Node {
+    fn touch(&mut self, id: Option<ConnectionId>) {
+        self.touched.extend(id);
+    }
 }
 
 type Filter = Box<dyn FnMut(usize, usize, &mut Vec<u8>) -> bool>;
@@ -162,6 +178,10 @@ pub struct Network {
     count: u64,
     /// When each node's link has served what waits for it.
     busy_until: Vec<Time>,
+    /// Nodes with something to do at once.
+    busy: Vec<usize>,
+    /// When nodes have something to do.
+    timeouts: BinaryHeap<Reverse<(Time, usize)>>,
 }
 
 impl Network {
@@ -182,6 +202,11 @@ impl Network {
                     owner: HashMap::new(),
                     is_lenient: faults.garbage != 0,
                     doubts: None,
+                    received: 0,
+                    touched: Vec::new(),
+                    is_unknown: false,
+                    is_busy: false,
+                    timeout: Time::NEVER,
                 }
             })
             .collect();
@@ -196,6 +221,8 @@ impl Network {
             wire: BinaryHeap::new(),
             count: 0,
             busy_until,
+            busy: Vec::new(),
+            timeouts: BinaryHeap::new(),
         }
     }
 
@@ -278,20 +305,26 @@ impl Network {
         }
     }
 
-    /// Lets the network run until `done` says so or `limit` nanoseconds have passed; answers whether it is done.
+    /// Lets the network run until `done` says so or `limit` nanoseconds have passed; answers whether it is done. `done` changes nothing.
     pub fn run(&mut self, limit: u64, mut done: impl FnMut(&mut Network) -> bool) -> bool {
         let end = self.now.plus(limit);
         let mut turns = 0u64;
+        // The test may have done anything.
+        self.timeouts.clear();
+        for node in 0..self.nodes.len() {
+            self.nodes[node].is_unknown = true;
+            self.nodes[node].timeout = Time::NEVER;
+            self.rouse(node);
+        }
         loop {
             self.settle();
             if done(self) {
                 return true;
             }
             turns += 1;
-            assert!(turns < 20_000_000, "the network does not come to rest");
+            assert!(turns < 200_000_000, "the network does not come to rest");
             let arrival = self.wire.peek().map_or(Time::NEVER, |Reverse(next)| next.0);
-            let alive = self.nodes.iter().filter(|node| !node.is_dead);
-            let timeout = alive.map(|node| node.table.next_timeout()).min().unwrap_or(Time::NEVER);
+            let timeout = self.timeouts.peek().map_or(Time::NEVER, |Reverse(next)| next.0);
             let next = arrival.min(timeout).max(self.now);
             if next > end {
                 self.now = end;
@@ -301,15 +334,32 @@ impl Network {
             while self.wire.peek().is_some_and(|Reverse(next)| next.0 <= self.now) {
                 let Some(Reverse((_, _, node, from, bytes))) = self.wire.pop() else { break };
                 self.arrive(from, node, bytes);
+                self.rouse(node);
             }
-            for node in self.nodes.iter_mut().filter(|node| !node.is_dead) {
+            while let Some(Reverse((time, index))) = self.timeouts.peek().copied()
+                && time <= self.now
+            {
+                self.timeouts.pop();
+                let node = &mut self.nodes[index];
+                if node.timeout != time || node.is_dead {
+                    continue;
+                }
+                node.timeout = Time::NEVER;
                 if node.table.next_timeout() <= self.now
                     && let Some(header) = node.late.take()
                 {
                     node.table.complete_plain(self.now, header);
                 }
                 node.table.handle_timeout(self.now);
+                self.rouse(index);
             }
+        }
+    }
+
+    /// The node may have something to do at once.
+    fn rouse(&mut self, node: usize) {
+        if !std::mem::replace(&mut self.nodes[node].is_busy, true) {
+            self.busy.push(node);
         }
     }
 
@@ -320,7 +370,10 @@ impl Network {
 
     /// Lets every node do what it can do at once.
     fn settle(&mut self) {
-        for node in 0..self.nodes.len() {
+        let mut busy = std::mem::take(&mut self.busy);
+        busy.sort_unstable();
+        for node in busy.drain(..) {
+            self.nodes[node].is_busy = false;
             if self.nodes[node].is_dead {
                 continue;
             }
@@ -329,7 +382,15 @@ impl Network {
                 self.nodes[node].table.complete_plain(self.now, header);
                 self.schedule_output(node);
             }
+            let Node { table, touched, is_unknown, timeout, .. } = &mut self.nodes[node];
+            touched.clear();
+            *is_unknown = false;
+            if table.next_timeout() < *timeout {
+                *timeout = table.next_timeout();
+                self.timeouts.push(Reverse((*timeout, node)));
+            }
         }
+        self.busy = busy;
     }
 
     /// Fetches news, and sends what is to be sent.
@@ -350,7 +411,12 @@ impl Network {
 
     /// Sends what the users want to send and the windows admit.
     fn send(&mut self, node: usize) {
-        for serial in 0..self.nodes[node].endpoints.len() {
+        let Node { endpoints, touched, is_unknown, owner, .. } = &self.nodes[node];
+        let serials: Vec<usize> = match is_unknown {
+            true => (0..endpoints.len()).collect(),
+            false => touched.iter().filter_map(|id| owner.get(id).copied()).collect(),
+        };
+        for serial in serials {
             loop {
                 let Node { table, endpoints, .. } = &mut self.nodes[node];
                 let user = &mut endpoints[serial];
@@ -377,22 +443,31 @@ impl Network {
     /// Fetches news and buffers.
     fn collect(&mut self, node: usize) {
         let now = self.now;
-        let Node { table, endpoints, owner, .. } = &mut self.nodes[node];
-        for user in endpoints.iter_mut().filter(|user| !user.is_closed) {
-            while let Some(body) = table.pop_acknowledged(user.id) {
-                assert_eq!(sequence(&body), user.acknowledged, "acknowledged in order, once");
-                user.acknowledged += 1;
-            }
-        }
-        let unowned: Vec<_> = table.ids().filter(|id| !table.is_owned(*id)).collect();
-        for id in unowned {
-            while let Some(body) = table.pop_acknowledged(id) {
-                note_late(endpoints, &body, true);
+        let Node { table, endpoints, owner, touched, is_unknown, .. } = &mut self.nodes[node];
+        let ids = if *is_unknown { table.ids().collect() } else { touched.clone() };
+        for id in ids {
+            match owner.get(&id) {
+                Some(serial) if !endpoints[*serial].is_closed => {
+                    let user = &mut endpoints[*serial];
+                    while let Some(body) = table.pop_acknowledged(id) {
+                        assert_eq!(sequence(&body), user.acknowledged, "acknowledged in order, once");
+                        user.acknowledged += 1;
+                    }
+                }
+                _ => {
+                    while let Some(body) = table.pop_acknowledged(id) {
+                        note_late(endpoints, &body, true);
+                    }
+                }
             }
         }
         while let Some(event) = table.poll_event() {
             match event {
-                Event::Connected(id) => endpoints[owner[&id]].connected += 1,
+                Event::Connected(id) => {
+                    endpoints[owner[&id]].connected += 1;
+                    touched.push(id);
+                }
+                Event::Ready(id) => touched.push(id),
                 Event::Failed(id, failure) => {
                     let user = &mut endpoints[owner[&id]];
                     assert!(!user.is_closed, "a closed endpoint does not fail");
@@ -465,14 +540,16 @@ impl Network {
         }
         let Some(header) = Header::read(&bytes) else { return };
         if !header.is_sequenced() {
-            node.table.receive_control(self.now, from, &bytes, node_of);
+            let id = node.table.receive_control(self.now, from, &bytes, node_of);
+            node.touch(id);
             return;
         }
         node.is_short = !node.is_short;
         if node.is_short
             && node.late.is_none()
-            && let Some((_, has_news)) = node.table.receive_plain(from, header, |_| false)
+            && let Some((id, has_news)) = node.table.receive_plain(from, header, |_| false)
         {
+            node.touch(Some(id));
             if has_news {
                 node.late = Some(header);
             } else {
@@ -484,8 +561,10 @@ impl Network {
         let (id, mut ready) = match node.table.receive(self.now, from, header, bytes) {
             Received::Deliver(id, bytes) => (id, VecDeque::from([bytes])),
             Received::Discard(Some(id), ..) => (id, VecDeque::new()),
-            Received::Held(_) | Received::Discard(None, ..) => return,
+            Received::Held(id) => return node.touch(Some(id)),
+            Received::Discard(None, ..) => return,
         };
+        node.touch(Some(id));
         loop {
             while let Some(bytes) = ready.pop_front() {
                 deliver(node, sender, &bytes);
@@ -558,6 +637,7 @@ fn sequence(body: &[u8]) -> u64 {
 }
 
 fn deliver(node: &mut Node, sender: usize, bytes: &[u8]) {
+    node.received += 1;
     if node.is_lenient || node.doubts == Some(sender) {
         return;
     }

@@ -51,7 +51,7 @@ impl Hostile {
     fn request(&self, identity: u64, key: u32, cookie: u64) -> Vec<u8> {
         let mut bytes = vec![0; 16];
         bytes[0] = CONNECT;
-        bytes.extend(b"udrv\x03\0\0\0");
+        bytes.extend(b"udrv\x04\0\x10\0");
         bytes.extend(key.to_le_bytes());
         bytes.extend([0, 0, 16, 0, 0, 0, 0, 0]);
         bytes.extend(0u32.to_le_bytes());

@@ -1,12 +1,13 @@
 use super::*;
 use crate::proto::Time;
 use crate::proto::control::Bitmap;
+use crate::proto::header::Key;
 
 const ARRIVED: News = News { arrived: true, echoed: false };
 
 /// The response to a PING of that time, with nothing else.
 fn echo(pinged_at: u64) -> Ack {
-    Ack { delay: 0, duplicates: 0, echo: at(pinged_at).to_wire(), bitmap: Bitmap::default() }
+    Ack { delay: 0, duplicates: 0, echo: at(pinged_at).to_wire(), pace: 0, bitmap: Bitmap::default() }
 }
 
 fn at(micros: u64) -> Stamp {
@@ -17,8 +18,13 @@ fn sender(window: u32) -> Sender<u32> {
     let settings = Settings { window_initial: window, window_max: window.max(4), ..Settings::default() };
     let mut sender = Sender::new(&settings);
     assert!(!sender.may_send(), "a sender begins closed");
-    sender.open(Psn(u32::MAX - 2), 256, &settings);
+    sender.open(invitation(256), &settings);
     sender
+}
+
+/// What a peer permits that lets so many packets be outstanding at first, and 256 at most.
+fn invitation(first_window: u16) -> Invitation {
+    Invitation { first_window, key: Key::from_parts(1, 2), window: 256, first_psn: Psn(u32::MAX - 2) }
 }
 
 fn send(sender: &mut Sender<u32>, now: u64, count: u32) {
@@ -36,7 +42,7 @@ fn psn(number: u32) -> Psn {
 fn gaps(arrived: &[u32]) -> Ack {
     let mut bitmap = Bitmap::default();
     arrived.iter().for_each(|bit| bitmap.set(*bit));
-    Ack { delay: 0, duplicates: 0, echo: 0, bitmap }
+    Ack { delay: 0, duplicates: 0, echo: 0, pace: 0, bitmap }
 }
 
 fn resent(sender: &mut Sender<u32>, now: u64) -> Vec<u32> {
@@ -208,7 +214,45 @@ fn duplicates_after_sending_again_show_that_the_network_reorders() {
     sender.on_gaps(at(10_000), psn(0), &echo(9_000)).expect("honest");
     sender.detect_losses(at(10_000));
     assert_eq!(resent(&mut sender, 10_000).len(), 4);
-    let told = Ack { delay: 0, duplicates: 4, echo: 0, bitmap: Bitmap::default() };
+    let told = Ack { delay: 0, duplicates: 4, echo: 0, pace: 0, bitmap: Bitmap::default() };
     assert_eq!(sender.on_gaps(at(10_010), psn(0), &told), Ok(News::default()));
     assert!(sender.reordering.seen, "what was sent again need not have been");
+}
+
+/// A sender that the peer asks for pauses of so many round trips of 50 µs.
+fn paced(pace: u32) -> Sender<u32> {
+    let settings = Settings::default();
+    let mut sender = Sender::new(&settings);
+    sender.open(invitation(1), &settings);
+    send(&mut sender, 0, 1);
+    assert!(!sender.may_send(), "the peer permits one packet");
+    sender.set_pace(pace);
+    assert!(!sender.should_pause(), "it is outstanding");
+    assert_eq!(sender.on_ack(at(50), psn(1), Some(0)), Ok(1));
+    sender
+}
+
+#[test]
+fn a_sender_pauses_for_as_many_round_trips_as_the_peer_asks_for() {
+    assert!(!paced(0).should_pause());
+    let mut sender = paced(3);
+    assert!(sender.should_pause() && sender.may_send(), "a pause begins with a call");
+    assert_eq!(sender.pause(), 3 * 50 * 1024);
+    assert!(!sender.may_send());
+    assert!(sender.resume() && sender.may_send());
+    assert!(!sender.resume(), "once");
+}
+
+#[test]
+fn at_the_peers_pace_a_packet_without_an_acknowledgement_counts_as_lost() {
+    let mut sender = paced(0);
+    send(&mut sender, 100, 1);
+    assert!(!sender.presume_lost(), "the peer has room");
+    let mut sender = paced(3);
+    assert!(!sender.presume_lost(), "nothing is outstanding");
+    send(&mut sender, 100, 1);
+    assert!(sender.presume_lost() && sender.presume_lost());
+    assert_eq!(resent(&mut sender, 200), [1]);
+    assert_eq!(sender.on_ack(at(250), psn(2), None), Ok(1));
+    assert!(!sender.is_disturbed());
 }
