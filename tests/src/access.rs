@@ -19,32 +19,44 @@ pub enum Way {
     PutBcopy,
     /// From registered memory.
     PutZcopy,
+    /// From a slice.
+    PutFrom,
     /// Read at once.
     GetShort,
     /// Unpacked by a callback.
     GetBcopy,
     /// Into registered memory.
     GetZcopy,
+    /// Into a slice, at once.
+    GetInto,
 }
 
 impl Way {
     /// All of them.
-    pub const ALL: [Way; 6] =
-        [Way::PutShort, Way::PutBcopy, Way::PutZcopy, Way::GetShort, Way::GetBcopy, Way::GetZcopy];
+    pub const ALL: [Way; 8] = [
+        Way::PutShort,
+        Way::PutBcopy,
+        Way::PutZcopy,
+        Way::PutFrom,
+        Way::GetShort,
+        Way::GetBcopy,
+        Way::GetZcopy,
+        Way::GetInto,
+    ];
 
     /// The capability that it needs.
     pub fn capability(self) -> Capabilities {
         match self {
-            Way::PutShort => Capabilities::PUT_SHORT,
+            Way::PutShort | Way::PutFrom => Capabilities::PUT_SHORT,
             Way::PutBcopy => Capabilities::PUT_BCOPY,
             Way::PutZcopy => Capabilities::PUT_ZCOPY,
-            Way::GetShort => Capabilities::GET_SHORT,
+            Way::GetShort | Way::GetInto => Capabilities::GET_SHORT,
             Way::GetBcopy => Capabilities::GET_BCOPY,
             Way::GetZcopy => Capabilities::GET_ZCOPY,
         }
     }
 
-    /// Those that an interface has, and that may be used while one thread drives both ends: an emulated `get_short`
+    /// Those that an interface has, and that may be used while one thread drives both ends: an emulated `get_short` or `get_into`
     /// waits inside of the call for the other end.
     pub fn of(side: &Side) -> Vec<Way> {
         let blocks = side.iface.emulated() & Capabilities::GET_SHORT;
@@ -55,7 +67,7 @@ impl Way {
 
     /// Whether it writes remote memory.
     pub fn is_put(self) -> bool {
-        matches!(self, Way::PutShort | Way::PutBcopy | Way::PutZcopy)
+        matches!(self, Way::PutShort | Way::PutBcopy | Way::PutZcopy | Way::PutFrom)
     }
 
     /// Fewest and most bytes.
@@ -64,9 +76,11 @@ impl Way {
             Way::PutShort => (0, attributes.put.max_short),
             Way::PutBcopy => (0, attributes.put.max_bcopy),
             Way::PutZcopy => (attributes.put.min_zcopy, attributes.put.max_zcopy),
+            Way::PutFrom => (0, attributes.put.max_short.max(attributes.put.max_bcopy)),
             Way::GetShort => (0, attributes.get.max_short),
             Way::GetBcopy => (0, attributes.get.max_bcopy),
             Way::GetZcopy => (attributes.get.min_zcopy, attributes.get.max_zcopy),
+            Way::GetInto => (0, usize::MAX),
         }
     }
 
@@ -90,9 +104,19 @@ impl Way {
                 let memory = side.memory(bytes.to_vec());
                 ep.put_zcopy(&[memory.slice(..)], remote, key, &completion)
             }
-            Way::GetShort => {
+            Way::PutFrom => {
+                // The bytes are taken inside the call, so what becomes of them afterwards changes nothing.
+                let mut source = bytes.to_vec();
+                let answer = ep.put_from(&source, remote, key);
+                source.fill(0xee);
+                answer.map(|()| Posted::Done)
+            }
+            Way::GetShort | Way::GetInto => {
                 let mut buffer = vec![0; bytes.len()];
-                let answer = ep.get_short(&mut buffer, remote, key);
+                let answer = match self {
+                    Way::GetShort => ep.get_short(&mut buffer, remote, key),
+                    _ => ep.get_into(&mut buffer, remote, key),
+                };
                 place = Place::Here(buffer);
                 answer.map(|()| Posted::Done)
             }

@@ -188,6 +188,11 @@ fn remote_access<'a>(
             call: Box::new(move || ep.put_zcopy(&[source.slice(..put)], at, key, completion).map(drop)),
         },
         Ask {
+            name: "put_from",
+            has: has.intersects(Capabilities::PUT_SHORT | Capabilities::PUT_BCOPY),
+            call: Box::new(move || ep.put_from(&[1; 8], at, key)),
+        },
+        Ask {
             name: "get_bcopy",
             has: has.contains(Capabilities::GET_BCOPY),
             call: Box::new(move || ep.get_bcopy(8, at, key, completion, |_| ()).map(drop)),
@@ -204,6 +209,11 @@ fn remote_access<'a>(
             name: "get_short",
             has: has.contains(Capabilities::GET_SHORT),
             call: Box::new(move || ep.get_short(&mut [0; 8], at, key)),
+        });
+        asks.push(Ask {
+            name: "get_into",
+            has: has.contains(Capabilities::GET_SHORT),
+            call: Box::new(move || ep.get_into(&mut [0; 8], at, key)),
         });
     }
     let can = |ops: u32, op: AtomicOp| ops & op.bit() != 0;

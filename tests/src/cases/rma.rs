@@ -57,9 +57,11 @@ every_size! {
     put_short PutShort
     put_bcopy PutBcopy
     put_zcopy PutZcopy
+    put_from PutFrom
     get_short GetShort
     get_bcopy GetBcopy
     get_zcopy GetZcopy
+    get_into GetInto
 }
 
 /// Local memory, and which of its bytes a vector names, in order.
@@ -310,9 +312,11 @@ pub(super) const CASES: &[Case] = &[
     case("put_short of every size lands where it should", Needs::all(Capabilities::PUT_SHORT), put_short),
     case("put_bcopy of every size lands where it should", Needs::all(Capabilities::PUT_BCOPY), put_bcopy),
     case("put_zcopy of every size lands where it should", Needs::all(Capabilities::PUT_ZCOPY), put_zcopy),
+    case("put_from of every size lands where it should", Needs::all(Capabilities::PUT_SHORT), put_from),
     case("get_short of every size reads what is there", Needs::all(Capabilities::GET_SHORT), get_short),
     case("get_bcopy of every size reads what is there", Needs::all(Capabilities::GET_BCOPY), get_bcopy),
     case("get_zcopy of every size reads what is there", Needs::all(Capabilities::GET_ZCOPY), get_zcopy),
+    case("get_into of every size reads what is there", Needs::all(Capabilities::GET_SHORT), get_into),
     case("put_zcopy gathers vectors and strided blocks", Needs::all(Capabilities::PUT_ZCOPY), put_vectors),
     case(
         "get_zcopy scatters to vectors and strided blocks",

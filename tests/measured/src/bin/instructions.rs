@@ -105,6 +105,7 @@ const OPERATIONS: &[(&str, bool, Operation)] = &[
     ("am_short", true, am_short),
     ("am_bcopy", true, am_bcopy),
     ("put_short", true, put_short),
+    ("put_from", true, put_from),
     ("put_zcopy", true, put_zcopy),
     ("get_zcopy", true, get_zcopy),
     ("atomic64_fetch", true, atomic64_fetch),
@@ -133,6 +134,7 @@ const WATCHED: &[Watched] = &[
             ("am_short", RING),
             ("am_bcopy", RING),
             ("put_short", ALL),
+            ("put_from", ALL),
             ("atomic64_fetch", ALL),
             ("progress_idle", ALL),
             ("progress_crowd", ALL),
@@ -364,6 +366,13 @@ fn put_short(pair: &Pair, batch: u64) {
     let (Pair { ep, key, .. }, address) = (pair, pair.remote);
     let data: &[u8] = black_box(&[1; 8]);
     count_loop!(batch, [address ep], ep.put_short(data, *address, key).expect("the key is right"));
+}
+
+/// More than a word, which the host would write itself.
+fn put_from(pair: &Pair, batch: u64) {
+    let (Pair { ep, key, .. }, address) = (pair, pair.remote);
+    let data: &[u8] = black_box(&[1; 64]);
+    count_loop!(batch, [address ep], ep.put_from(data, *address, key).expect("the key is right"));
 }
 
 fn put_zcopy(pair: &Pair, batch: u64) {

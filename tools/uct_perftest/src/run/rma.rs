@@ -6,7 +6,7 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use uct_core::Completion;
+use uct_core::{Completion, OpLimits};
 use uct_tools_common::Failure;
 
 use super::connect::bytes;
@@ -16,6 +16,12 @@ use crate::kind::Layout;
 use crate::plan::Case;
 
 const WORD: usize = size_of::<u64>();
+
+/// Whether no buffer limits short operations, because remote memory is reached directly: a copy from or to a slice is one `memcpy`,
+/// which is what UCX's callbacks do. A get of a slice would wait for the peer elsewhere.
+fn is_direct(limits: &OpLimits) -> bool {
+    limits.max_short > limits.max_bcopy
+}
 
 /// The last byte of message number so and so: never 0, never the one of the message before.
 fn marker(number: u64) -> u8 {
@@ -44,6 +50,12 @@ impl Side {
                 mark(&mut payload, number);
                 driver.post(|| ep.put_short(&payload, place, key))
             }),
+            Layout::Bcopy if is_direct(&ep.iface().attributes().put) => {
+                self.put_course(end, count, recorder, move |number| {
+                    mark(&mut payload, number);
+                    driver.post(|| ep.put_from(&payload, place, key))
+                })
+            }
             Layout::Bcopy => self.put_course(end, count, recorder, move |number| {
                 mark(&mut payload, number);
                 let pack = |buffer: &mut [u8]| {
@@ -97,6 +109,10 @@ impl Side {
             Layout::Short | Layout::Auto => {
                 let mut buffer = bytes(case.size)?;
                 self.one_sided(count, recorder, || driver.post(|| ep.get_short(&mut buffer, place, key)))
+            }
+            Layout::Bcopy if is_direct(&ep.iface().attributes().get) => {
+                let mut buffer = bytes(case.size)?;
+                self.one_sided(count, recorder, || driver.post(|| ep.get_into(&mut buffer, place, key)))
             }
             Layout::Bcopy => {
                 let (buffer, size) = (Rc::new(RefCell::new(bytes(case.size)?)), case.size);
