@@ -33,6 +33,7 @@ pub const PARSERS: &[Parser] = &[
         seeds: peer::net_lane_address_seeds,
     },
     Parser { name: "iface_address", read: peer::iface_address, seeds: peer::iface_address_seeds },
+    Parser { name: "packed_keys", read: transport::packed_keys, seeds: transport::packed_keys_seeds },
     Parser { name: "peer_addresses", read: peer::peer_addresses, seeds: peer::peer_addresses_seeds },
     Parser { name: "remote_key", read: peer::remote_key, seeds: peer::remote_key_seeds },
     Parser { name: "rma_frames", read: peer::rma_frames, seeds: peer::rma_frames_seeds },

@@ -1,9 +1,12 @@
-//! Addresses and keys as the transports take them, through open interfaces and the plugin boundary.
+//! Addresses, keys and lists of keys as the transports take them, through open interfaces and the plugin boundary.
 //!
 //! For the list of parsers. Built on `uct-core` with what is linked in, on the loopback device.
 
 use ucs::config::Sources;
-use uct_core::{Access, Context, Error, Iface, IfaceAddress, IfaceOptions, MemoryKind, Worker};
+use uct_core::{
+    Access, Context, Error, Iface, IfaceAddress, IfaceOptions, MemoryKind, MultiDomainMemory, PackedKeys,
+    Worker,
+};
 
 thread_local! {
     static IFACES: Vec<Iface> = open();
@@ -61,6 +64,35 @@ pub(crate) fn key_seeds() -> Vec<Vec<u8>> {
     numbered(|iface| {
         let memory = iface.memory_domain().allocate(4096, Access::ALL, MemoryKind::Host).expect("memory");
         memory.packed_key().expect("a key")
+    })
+}
+
+/// Lists of keys, and the keys in them as each domain takes them.
+pub(crate) fn packed_keys(bytes: &[u8]) {
+    let keys = match PackedKeys::parse(bytes) {
+        Ok(keys) => keys,
+        Err(refused) => return assert!(!refused.reason.is_empty(), "a refusal has a reason: {refused}"),
+    };
+    let names: Vec<&str> = keys.domains().collect();
+    assert!((1..=32).contains(&names.len()), "{} keys", names.len());
+    assert!(names.iter().map(|name| name.len()).sum::<usize>() < bytes.len());
+    IFACES.with(|ifaces| {
+        for domain in ifaces.iter().map(Iface::memory_domain) {
+            let Err(refused) = keys.unpack(domain) else { continue };
+            assert!(!refused.reason.is_empty(), "a refusal has a reason: {refused}");
+            let is_listed = |name: &&str| refused.reason.contains(*name);
+            assert!(refused.status != Error::NO_ELEM || names.iter().all(is_listed), "{refused}");
+        }
+    });
+}
+
+pub(crate) fn packed_keys_seeds() -> Vec<Vec<u8>> {
+    IFACES.with(|ifaces| {
+        let memory = ifaces[0].memory_domain().allocate(4096, Access::ALL, MemoryKind::Host).expect("memory");
+        let memory = MultiDomainMemory::new(memory);
+        let lists = (1..=ifaces.len())
+            .map(|count| memory.packed_keys_for(ifaces[..count].iter().map(Iface::memory_domain)));
+        lists.map(|packed| packed.expect("they pack")).collect()
     })
 }
 

@@ -3,11 +3,12 @@
 use std::cmp::Ordering;
 use std::ptr::NonNull;
 
-use uct_core::{Access, Error, MdFlags, Memory, MemoryKind, RemoteKey};
+use uct_core::{Access, Error, MdFlags, Memory, MemoryKind, MultiDomainMemory, PackedKeys, RemoteKey};
 
 use super::case;
+use crate::access::{Way, is_refusal, perform};
 use crate::case::{Case, Needs};
-use crate::pair::{Pair, Side};
+use crate::pair::{Pair, Side, connect};
 use crate::random::{check_bytes, pattern};
 use crate::setup::Setup;
 
@@ -187,7 +188,7 @@ fn twice(setup: &Setup) {
     let pair = Pair::new(setup);
     registers(setup, &pair.receiver);
     let whole = pair.receiver.memory(pattern(setup.seed, 4096));
-    let Some(way) = crate::access::Way::of(&pair.sender).into_iter().next() else {
+    let Some(way) = Way::of(&pair.sender).into_iter().next() else {
         setup.skip("it has neither put nor get");
     };
     let start = NonNull::new(whole.as_ptr()).expect("memory");
@@ -199,12 +200,57 @@ fn twice(setup: &Setup) {
     let (least, most) = way.limits(pair.sender.attributes());
     let data = vec![1; least.max(16).min(most)];
     let access = |key: &RemoteKey| {
-        crate::access::perform(way, &pair.sender, &pair.to, &data, whole.address(), key, || pair.progress())
+        perform(way, &pair.sender, &pair.to, &data, whole.address(), key, || pair.progress())
     };
     access(&first_key).expect("the first registration");
     access(&second_key).expect("the second registration");
     drop(second);
     access(&first_key).expect("the first registration outlives the second");
+}
+
+/// The second domain is one of another context, as a domain of another transport would be.
+fn further_domain(setup: &Setup) {
+    let pair = Pair::new(setup);
+    registers(setup, &pair.receiver);
+    let own = pair.receiver.iface.memory_domain();
+    let context = crate::Target::context(setup.target.linkage, &setup.config, &[]).expect("a context");
+    let resource = setup.target.resource(&context).expect("it was there a moment ago");
+    let domain = context.memory_domain(&resource).unwrap_or_else(|refused| panic!("{refused}"));
+    let bytes = pattern(setup.seed, 4096);
+    let memory = pair.receiver.memory(bytes.clone());
+    let address = memory.address();
+    let shared = MultiDomainMemory::new(memory);
+    let further = shared.for_domain(&domain).unwrap_or_else(|refused| panic!("{refused}"));
+    assert_eq!((further.address(), further.len(), further.access()), (address, 4096, Access::ALL));
+    check_bytes("memory of a further domain", &further.to_vec(), &bytes);
+    if further.packed_key() == Err(Error::UNSUPPORTED) {
+        setup.skip("its memory domain has no keys");
+    }
+    let refused = shared.packed_keys().expect_err("both domains have the same name");
+    assert!(refused.reason.contains(own.name()), "{refused}");
+    let packed = shared.packed_keys_for([own, own]).unwrap_or_else(|refused| panic!("{refused}"));
+    let keys = PackedKeys::parse(&packed).unwrap_or_else(|refused| panic!("{refused}"));
+    assert_eq!(keys.domains().collect::<Vec<_>>(), [own.name()]);
+    let key = keys.unpack(pair.sender.iface.memory_domain()).unwrap_or_else(|refused| panic!("{refused}"));
+    drop(shared);
+    for way in Way::of(&pair.sender) {
+        let (least, most) = way.limits(pair.sender.attributes());
+        let data = pattern(!setup.seed, least.max(100).min(most));
+        perform(way, &pair.sender, &pair.to, &data, address, &key, || pair.progress()).unwrap_or_else(
+            |error| panic!("{way:?} while the further registration holds the bytes: {error}"),
+        );
+    }
+    drop(further);
+    for way in Way::of(&pair.sender) {
+        let (link, _back) = connect(&pair.sender, &pair.receiver);
+        let (least, most) = way.limits(pair.sender.attributes());
+        let data = vec![0xcc; least.max(100).min(most)];
+        let answer = perform(way, &pair.sender, &link, &data, address, &key, || pair.progress());
+        let error = answer.map(drop).expect_err("all registrations have ended");
+        assert!(is_refusal(error), "{way:?}: {error} is no refusal");
+        drop(link);
+        pair.settle();
+    }
 }
 
 pub(super) const CASES: &[Case] = &[
@@ -217,4 +263,12 @@ pub(super) const CASES: &[Case] = &[
     case("advice is taken inside of the memory and refused outside", Needs::NOTHING, advice),
     case("many registrations come and go in any order", Needs::NOTHING, many),
     case("memory registered twice is reachable until the last one ends", Needs::NOTHING, twice),
+    Case {
+        logs: None,
+        ..case(
+            "memory that a further domain registers stays until both have ended",
+            Needs::NOTHING,
+            further_domain,
+        )
+    },
 ];

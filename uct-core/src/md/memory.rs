@@ -51,6 +51,7 @@ struct MemoryInner {
     memh: *mut UctMemh,
     address: NonNull<u8>,
     length: usize,
+    access: Access,
     ownership: Ownership,
 }
 
@@ -65,6 +66,8 @@ enum Ownership {
     Caller,
     /// Part of a pool's chunk, which is registered as a whole.
     Piece { _chunk: Memory, _place: Place },
+    /// Memory of another domain, which is registered with this one too.
+    Other { _first: Memory },
 }
 
 impl Memory {
@@ -115,7 +118,7 @@ impl Memory {
         let usable = allocation.len();
         // SAFETY: the allocation is moved into the memory below, which ends the registration ahead of freeing it.
         let memh = unsafe { Memory::registered(md, address, usable, access) }?;
-        Ok(Memory::of(md, memh, address, usable, Ownership::Host(allocation)))
+        Ok(Memory::of(md, memh, (address, usable, access), Ownership::Host(allocation)))
     }
 
     fn allocate_by_md(md: &MemoryDomain, length: usize, access: Access) -> Result<Memory, Refused> {
@@ -137,7 +140,7 @@ impl Memory {
         };
         reason.check(status, "allocate memory", || md.name().to_owned())?;
         let address = NonNull::new(address.cast()).unwrap_or(NonNull::dangling());
-        Ok(Memory::of(md, memh, address, usable.max(length), Ownership::Domain))
+        Ok(Memory::of(md, memh, (address, usable.max(length), access), Ownership::Domain))
     }
 
     /// With the bytes in the error.
@@ -152,7 +155,7 @@ impl Memory {
         let ownership = Ownership::Vector { capacity };
         // SAFETY: the vector's bytes are valid until they are put together again, by `into_bytes` or by drop.
         match unsafe { Memory::registered(md, address, length, access) } {
-            Ok(memh) => Ok(Memory::of(md, memh, address, length, ownership)),
+            Ok(memh) => Ok(Memory::of(md, memh, (address, length, access), ownership)),
             Err(refused) => Err((refused, std::mem::ManuallyDrop::into_inner(bytes))),
         }
     }
@@ -167,7 +170,16 @@ impl Memory {
     ) -> Result<Memory, Refused> {
         // SAFETY: the caller's promise.
         let memh = unsafe { Memory::registered(md, address, length, access) }?;
-        Ok(Memory::of(md, memh, address, length, Ownership::Caller))
+        Ok(Memory::of(md, memh, (address, length, access), Ownership::Caller))
+    }
+
+    /// The same bytes, registered with another domain for the same access. They stay as long as either registration.
+    pub(super) fn register_also(&self, md: &MemoryDomain) -> Result<Memory, Refused> {
+        let MemoryInner { address, length, access, .. } = *self.inner;
+        // SAFETY: the memory below holds this one, and ends its registration ahead of it; nothing holds a reference to the bytes.
+        let memh = unsafe { Memory::registered(md, address, length, access) }?;
+        let first = Ownership::Other { _first: self.clone() };
+        Ok(Memory::of(md, memh, (address, length, access), first))
     }
 
     unsafe fn registered(
@@ -205,21 +217,19 @@ impl Memory {
     fn of(
         md: &MemoryDomain,
         memh: *mut UctMemh,
-        address: NonNull<u8>,
-        length: usize,
+        (address, length, access): (NonNull<u8>, usize, Access),
         ownership: Ownership,
     ) -> Memory {
-        Memory { inner: Rc::new(MemoryInner { md: md.clone(), memh, address, length, ownership }) }
+        Memory { inner: Rc::new(MemoryInner { md: md.clone(), memh, address, length, access, ownership }) }
     }
 
     /// `length` bytes of a chunk at `offset`, which are within it, for as long as `place` is taken.
     pub(super) fn piece(chunk: &Memory, offset: usize, length: usize, place: Place) -> Memory {
-        let MemoryInner { md, memh, .. } = &*chunk.inner;
+        let MemoryInner { md, memh, access, .. } = &*chunk.inner;
         Memory::of(
             md,
             *memh,
-            chunk.at(offset, length),
-            length,
+            (chunk.at(offset, length), length, *access),
             Ownership::Piece { _chunk: chunk.clone(), _place: place },
         )
     }
@@ -242,6 +252,11 @@ impl Memory {
     /// Whether it has no bytes.
     pub fn is_empty(&self) -> bool {
         self.inner.length == 0
+    }
+
+    /// What peers may do with it.
+    pub fn access(&self) -> Access {
+        self.inner.access
     }
 
     /// The memory domain it is registered with.
@@ -414,7 +429,9 @@ impl MemoryInner {
         let slot = match self.ownership {
             Ownership::Domain => ops.mem_free,
             Ownership::Piece { .. } => return true,
-            Ownership::Host(_) | Ownership::Vector { .. } | Ownership::Caller => ops.mem_dereg,
+            Ownership::Host(_) | Ownership::Vector { .. } | Ownership::Caller | Ownership::Other { .. } => {
+                ops.mem_dereg
+            }
         };
         let end = slot.expect("the loader fills every slot");
         // SAFETY: nothing refers to the memory any more, since whatever does holds it alive.

@@ -2,6 +2,8 @@
 
 mod free_pieces;
 mod memory;
+mod multi_domain;
+mod packed_keys;
 mod pool;
 mod rkey;
 #[cfg(test)]
@@ -20,6 +22,8 @@ use crate::error::Refused;
 use crate::reason::Reason;
 
 pub use memory::{Access, Memory, MemoryKind, MemorySlice};
+pub use multi_domain::MultiDomainMemory;
+pub use packed_keys::PackedKeys;
 pub use pool::RegisteredPool;
 pub use rkey::RemoteKey;
 pub(crate) use rkey::{Gate, RkeyInner};
@@ -120,6 +124,10 @@ impl MemoryDomain {
     /// Component and name: `tcp/tcp`.
     pub fn name(&self) -> &str {
         &self.inner.name
+    }
+
+    fn is_same(&self, other: &MemoryDomain) -> bool {
+        Arc::ptr_eq(&self.inner, &other.inner)
     }
 
     /// Allocates at least `length` zeroed bytes and registers them, by the first method of the key `alloc_prio` that

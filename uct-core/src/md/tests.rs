@@ -8,8 +8,8 @@ use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 use ucs::Error;
 use ucs::memory::allocate::Method;
 use uct_abi::{
-    UCT_ERR_NO_MEMORY, UCT_ERR_NO_RESOURCE, UCT_ERR_UNSUPPORTED, UCT_MD_ALLOC, UCT_MD_NEED_RKEY, UCT_MD_REG,
-    UCT_OK, UctMdAttr, UctMemh, UctRkey, UctStatus, UctText, UctWindow,
+    UCT_ERR_BUSY, UCT_ERR_NO_MEMORY, UCT_ERR_NO_RESOURCE, UCT_ERR_UNSUPPORTED, UCT_MD_ALLOC,
+    UCT_MD_NEED_RKEY, UCT_MD_REG, UCT_OK, UctMdAttr, UctMemh, UctRkey, UctStatus, UctText, UctWindow,
 };
 
 use super::*;
@@ -25,6 +25,10 @@ struct Fake {
     live: AtomicU64,
     closed: AtomicU32,
     released: AtomicU32,
+    /// What `mem_dereg` returns.
+    deregister: AtomicI32,
+    /// Registrations that have not ended.
+    registered: AtomicU32,
 }
 
 const BASE: u64 = 0x1000;
@@ -51,20 +55,26 @@ unsafe extern "C" fn query_fake(md: *mut UctMd, attr: *mut UctMdAttr) -> UctStat
 }
 
 unsafe extern "C" fn register(
-    _: *mut UctMd,
+    md: *mut UctMd,
     _: *mut c_void,
     _: usize,
     _: u32,
     memh: *mut *mut UctMemh,
     _: *mut UctText,
 ) -> UctStatus {
+    // SAFETY: the domain is a fake.
+    unsafe { fake(md) }.registered.fetch_add(1, Ordering::Relaxed);
     // SAFETY: the caller's place for the answer.
     unsafe { *memh = ptr::without_provenance_mut(1) };
     UCT_OK
 }
 
-unsafe extern "C" fn deregister(_: *mut UctMd, _: *mut UctMemh) -> UctStatus {
-    UCT_OK
+unsafe extern "C" fn deregister(md: *mut UctMd, _: *mut UctMemh) -> UctStatus {
+    // SAFETY: the domain is a fake.
+    let fake = unsafe { fake(md) };
+    let status = fake.deregister.load(Ordering::Relaxed);
+    fake.registered.fetch_sub(u32::from(status == UCT_OK), Ordering::Relaxed);
+    status
 }
 
 unsafe extern "C" fn allocate(
@@ -159,6 +169,8 @@ fn open(flags: u64, rkey_packed_size: usize, method: AllocMethod) -> (&'static F
         live: AtomicU64::new(LIVE),
         closed: AtomicU32::new(0),
         released: AtomicU32::new(0),
+        deregister: AtomicI32::new(UCT_OK),
+        registered: AtomicU32::new(0),
     }));
     let raw = ptr::from_ref(fake).cast_mut().cast();
     (fake, MemoryDomain { inner: Arc::new(MdInner::new(&OPS, raw, "fake/fake".to_owned(), vec![method])) })
@@ -340,13 +352,143 @@ fn a_window_that_may_come_is_asked_for_again_until_it_is_there_and_another_is_no
     }
 }
 
+/// How many registrations each of the domains has.
+fn registrations(fakes: [&Fake; 2]) -> [u32; 2] {
+    fakes.map(|fake| fake.registered.load(Ordering::Relaxed))
+}
+
+#[test]
+fn memory_is_registered_with_a_further_domain_once_and_when_that_is_needed() {
+    let ((first, md), (second, other)) = (registering(), registering());
+    let memory = md.register(vec![7; 8], Access::REMOTE_GET).expect("memory");
+    let memory = MultiDomainMemory::new(memory);
+    assert_eq!((registrations([first, second]), memory.domains().len()), ([1, 0], 1));
+    for _ in 0..2 {
+        let same = memory.for_domain(&md).expect("the first domain");
+        let also = memory.for_domain(&other).expect("another domain");
+        for of_domain in [&same, &also] {
+            assert_eq!((of_domain.address(), of_domain.len()), (memory.memory().address(), 8));
+            assert_eq!((of_domain.to_vec(), of_domain.access()), (vec![7; 8], Access::REMOTE_GET));
+        }
+        assert!(same.domain().is_same(&md) && also.domain().is_same(&other));
+        assert_eq!((registrations([first, second]), memory.domains().len()), ([1, 1], 2));
+    }
+    assert!(
+        memory.for_domain(&other).expect("memory").into_bytes().is_err(),
+        "the bytes are the first one's"
+    );
+}
+
+#[test]
+fn each_registration_ends_with_its_last_user_and_the_first_one_after_all_others() {
+    let ((first, md), (second, other)) = (registering(), registering());
+    let offer = || {
+        let memory = MultiDomainMemory::new(md.register(vec![7; 8], Access::ALL).expect("memory"));
+        let also = memory.for_domain(&other).expect("another domain");
+        (memory, also)
+    };
+    let (memory, also) = offer();
+    drop(also);
+    assert_eq!(registrations([first, second]), [1, 1], "the owner holds both");
+    let clone = memory.clone();
+    drop(memory);
+    assert_eq!(registrations([first, second]), [1, 1], "a clone of the owner holds both");
+    drop(clone);
+    assert_eq!(registrations([first, second]), [0, 0]);
+
+    let (memory, also) = offer();
+    let slice = also.slice(2..4);
+    drop((memory, also));
+    assert_eq!(registrations([first, second]), [1, 1], "a slice holds its registration and the bytes");
+    drop(slice);
+    assert_eq!(registrations([first, second]), [0, 0]);
+
+    let (memory, also) = offer();
+    let of_first = memory.memory().clone();
+    drop((memory, also));
+    assert_eq!(registrations([first, second]), [1, 0]);
+    assert_eq!(of_first.into_bytes().expect("nothing else holds it"), [7; 8]);
+    assert_eq!(registrations([first, second]), [0, 0]);
+}
+
+#[test]
+fn bytes_whose_registration_does_not_end_in_a_further_domain_are_never_freed() {
+    let ((first, md), (second, other)) = (registering(), registering());
+    let memory = MultiDomainMemory::new(md.register(vec![7; 8], Access::ALL).expect("memory"));
+    let bytes = memory.memory().as_ptr();
+    drop(memory.for_domain(&other).expect("another domain"));
+    second.deregister.store(UCT_ERR_BUSY, Ordering::Relaxed);
+    drop(memory);
+    assert_eq!(registrations([first, second]), [1, 1]);
+    // SAFETY: the bytes are there for ever, and this test's alone.
+    assert_eq!(unsafe { bytes.read() }, 7);
+}
+
+#[test]
+fn keys_that_a_peer_would_not_read_are_not_packed() {
+    let (first, md) = registering();
+    let memory = MultiDomainMemory::new(md.register(vec![7; 8], Access::ALL).expect("memory"));
+    let (_fake, fails) = open(UCT_MD_REG | UCT_MD_NEED_RKEY, 2000, heap());
+    let refused = memory.packed_keys_for([&fails]).expect_err("its keys are too long");
+    assert_eq!((refused.status, refused.operation), (Error::INVALID_PARAM, "pack a key"));
+    assert!(refused.reason.contains("2000 bytes, at most 1024"), "{refused}");
+    let refused = memory.packed_keys_for([]).expect_err("no domain");
+    assert!(refused.reason.contains("0 keys"), "{refused}");
+    let (_second, other) = registering();
+    let refused = memory.packed_keys_for([&md, &other]).expect_err("two domains of one name");
+    assert!(refused.reason.contains("two keys for fake/fake"), "{refused}");
+    let packed = memory.packed_keys_for([&md, &md]).expect("one domain, named twice");
+    let domains = PackedKeys::parse(&packed).expect("a list").domains().collect::<Vec<_>>();
+    assert_eq!(domains, ["fake/fake"]);
+    assert_eq!(first.registered.load(Ordering::Relaxed), 1);
+}
+
+#[test]
+fn the_key_of_the_same_component_is_unpacked_and_among_several_the_one_that_is_named() {
+    let (_fake, md) = registering();
+    let list = |keys: &[(&str, u8)]| {
+        let mut packed = b"UCTK\x01".to_vec();
+        packed.push(keys.len() as u8);
+        for (name, key) in keys {
+            packed.extend([name.len() as u8, 1, 0]);
+            packed.extend(name.bytes().chain([*key]));
+        }
+        packed
+    };
+    let number = |key: Result<RemoteKey, Refused>| key.expect("a key").raw().addr();
+    let packed = list(&[("other/fake", 1), ("fake/there", 2), ("fak/e", 3)]);
+    let keys = PackedKeys::parse(&packed).expect("a list");
+    assert_eq!((number(keys.unpack(&md)), number(keys.unpack_of(&md, "fake/there"))), (2, 2));
+    let refused = keys.unpack_of(&md, "fake/fake").expect_err("there is none");
+    assert_eq!((refused.status, refused.subject.as_str()), (Error::NO_ELEM, "fake/fake"));
+
+    let packed = list(&[("fake/one", 1), ("fake/two", 2), ("other/one", 3)]);
+    let keys = PackedKeys::parse(&packed).expect("a list");
+    let refused = keys.unpack(&md).expect_err("there are two");
+    assert_eq!(refused.status, Error::INVALID_PARAM);
+    assert!(refused.reason.contains("fake/one, fake/two, other/one"), "{refused}");
+    assert_eq!(["fake/one", "fake/two"].map(|name| number(keys.unpack_of(&md, name))), [1, 2]);
+
+    let packed = list(&[("other/one", 1), ("third/one", 2)]);
+    let refused = PackedKeys::parse(&packed).expect("a list").unpack(&md).expect_err("there is none");
+    assert_eq!(refused.status, Error::NO_ELEM);
+    assert!(
+        refused.reason.contains("no key is for fake, the keys are for other/one, third/one"),
+        "{refused}"
+    );
+}
+
 #[test]
 fn a_child_of_a_fork_is_refused_and_leaves_what_is_its_parents_alone() {
     let (fake, md) = registering();
     let memory = md.register(vec![7; 8], Access::ALL).expect("memory");
     let pool = md.pool(64, 64, Access::ALL).expect("a pool");
+    let (other_fake, other) = registering();
+    let shared = MultiDomainMemory::new(md.register(vec![7; 8], Access::ALL).expect("memory"));
+    drop(shared.for_domain(&other).expect("another domain"));
     assert!(memory.packed_key().is_ok() && memory.advise(0, 8, true).is_ok());
     drop(pool.take(8).expect("a piece"));
+    let before = registrations([fake, other_fake]);
     // SAFETY: the child allocates and compares, and ends itself.
     let child = unsafe { libc::fork() };
     if child == 0 {
@@ -364,6 +506,12 @@ fn a_child_of_a_fork_is_refused_and_leaves_what_is_its_parents_alone() {
             memory.packed_key() == Err(Error::INVALID_PARAM),
             memory.advise(0, 8, true) == Err(Error::INVALID_PARAM),
             memory.into_bytes().is_err(),
+            refused(shared.for_domain(&other).err(), "register memory"),
+            refused(shared.packed_keys().err(), "pack a key"),
+            {
+                drop(shared);
+                registrations([fake, other_fake]) == before
+            },
             {
                 drop((pool, md));
                 fake.closed.load(Ordering::Relaxed) == 0
@@ -378,6 +526,7 @@ fn a_child_of_a_fork_is_refused_and_leaves_what_is_its_parents_alone() {
     assert_eq!(unsafe { libc::waitpid(child, &raw mut status, 0) }, child);
     assert!(libc::WIFEXITED(status), "{status:#x}");
     assert_eq!(libc::WEXITSTATUS(status), 0, "the number of the check that failed");
-    drop((memory, pool, md));
+    drop((memory, pool, shared, md));
+    assert_eq!(registrations([fake, other_fake]), [0, 0]);
     assert_eq!(fake.closed.load(Ordering::Relaxed), 1, "the parent's is as before");
 }
