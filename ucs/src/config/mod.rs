@@ -63,7 +63,7 @@ pub use load::{Config, Loaded};
 pub use lookup::{Defaults, Lookup, Reader};
 pub use nearest::nearest;
 pub use schema::{ENV_PREFIX, Field, Schema, Section, UnknownSections, env_name, key_name};
-pub use sources::{FileSource, Sources};
+pub use sources::{FileSource, Sources, read_trusted};
 pub use types::{Bounded, ConfigType};
 pub use value::{AbiParts, Origin, Setting, Value};
 

@@ -95,6 +95,20 @@ impl Sources {
         self
     }
 
+    /// The directory for files of this user that can be made again: `$XDG_CACHE_HOME`, or else `$HOME/.cache`. `None` without either.
+    pub fn cache_directory(&self) -> Option<PathBuf> {
+        self.user_directory("XDG_CACHE_HOME", ".cache")
+    }
+
+    /// The directory that a variable names, or else the one in the home directory.
+    fn user_directory(&self, variable: &str, in_home: &str) -> Option<PathBuf> {
+        match self.variable(variable).map(Path::new) {
+            // Its specification has relative paths ignored.
+            Some(path) if path.is_absolute() => Some(path.to_owned()),
+            _ => self.variable("HOME").map(|home| Path::new(home).join(in_home)),
+        }
+    }
+
     /// The value of a variable, unless it is not set or empty.
     fn variable(&self, name: &str) -> Option<&OsStr> {
         let last = self.env.iter().rev().find(|(own, _)| own == name);
@@ -118,11 +132,7 @@ impl Sources {
         if let Some(path) = self.variable(CONFIG_VARIABLE) {
             return Ok(all(Some(required(Path::new(path), "named by UCT_CONFIG")?)).collect());
         }
-        let user = match self.variable("XDG_CONFIG_HOME").map(Path::new) {
-            // Its specification has relative paths ignored.
-            Some(path) if path.is_absolute() => Some(path.to_owned()),
-            _ => self.variable("HOME").map(|home| Path::new(home).join(".config")),
-        };
+        let user = self.user_directory("XDG_CONFIG_HOME", ".config");
         let here = first_of([plain(directory).join("uct.toml")], warnings)?;
         let others = [user.map(|user| user.join("uct/uct.toml")), Some(system.join("uct.toml"))];
         let other = first_of(others.into_iter().flatten(), warnings)?;
@@ -159,20 +169,42 @@ fn first_of(
     paths: impl IntoIterator<Item = PathBuf>,
     warnings: &mut Vec<Warning>,
 ) -> Result<Option<(PathBuf, String)>, Problem> {
-    let trust = Trust::of_process();
     for path in paths {
-        match read(&path, Some(&trust)) {
-            Ok(bytes) => return text_of(path, bytes, FOUND).map(Some),
+        match read_if_there(&path) {
+            Ok(Some(bytes)) => return text_of(path, bytes, FOUND).map(Some),
+            Ok(None) => {}
             Err(Unread::NotTaken(reason)) => warnings.push(Warning::FileNotTaken { path, reason }),
-            Err(Unread::System(error)) => match error.kind() {
-                ErrorKind::NotFound | ErrorKind::NotADirectory => {}
-                // For example another user's home that the environment still names: its contents cannot be seen.
-                ErrorKind::PermissionDenied if is_hidden(&path) => {}
-                _ => return Err(unreadable(&path, FOUND, &error.to_string())),
-            },
+            Err(Unread::System(error)) => return Err(unreadable(&path, FOUND, &error.to_string())),
         }
     }
     Ok(None)
+}
+
+/// Reads a file as one that the search finds: a plain file of at most 1 MiB, in UTF-8, that only users of this process's [`Trust`] may have
+/// written. `None` if there is none. Blocks as reading a plain file does.
+///
+/// # Errors
+/// Why it is not read, for people.
+pub fn read_trusted(path: &Path) -> Result<Option<String>, String> {
+    match read_if_there(path) {
+        Ok(Some(bytes)) => String::from_utf8(bytes).map(Some).map_err(|_| "it is not UTF-8".to_owned()),
+        Ok(None) => Ok(None),
+        Err(Unread::NotTaken(reason)) => Err(reason),
+        Err(Unread::System(error)) => Err(error.to_string()),
+    }
+}
+
+/// The bytes of a file that was not named explicitly; `None` if it is not there, or where this user may not look.
+fn read_if_there(path: &Path) -> Result<Option<Vec<u8>>, Unread> {
+    match read(path, Some(&Trust::of_process())) {
+        Err(Unread::System(error)) => match error.kind() {
+            ErrorKind::NotFound | ErrorKind::NotADirectory => Ok(None),
+            // For example another user's home that the environment still names: its contents cannot be seen.
+            ErrorKind::PermissionDenied if is_hidden(path) => Ok(None),
+            _ => Err(Unread::System(error)),
+        },
+        other => other.map(Some),
+    }
 }
 
 /// Whether the directory of a file does not even let us look for it.
