@@ -56,8 +56,7 @@ impl IbDevice {
 
     /// Whether the device is the kernel's software RoCE (`rdma_rxe`), which has faults of its own.
     pub fn is_software_roce(&self) -> bool {
-        // What drivers report in place of a vendor; no vendor has it.
-        self.context.attr().vendor_id == 0xff_ffff
+        self.context.is_software_roce()
     }
 
     /// The NUMA node that the device is attached to, if the kernel knows one.

@@ -61,11 +61,6 @@ impl Iface for ShmIface {
             max_iov: ShmEp::MAX_IOV,
             ..attr::blank().put
         };
-        // UCX's figures for its transports of the same names.
-        let (overhead, bandwidth) = match self.identity.kind {
-            Kind::Cma => (2e-6, 11145e6),
-            _ => (10e-9, 15360e6),
-        };
         IfaceAttr {
             capabilities: attr::AM
                 | attr::PUT_GET
@@ -97,9 +92,10 @@ impl Iface for ShmIface {
             device_addr_len: addr::DEVICE_LENGTH,
             iface_addr_len: addr::IFACE_LENGTH,
             ep_addr_len: addr::EP_LENGTH,
-            overhead: attr::model(overhead),
+            // Measured: 46 to 130 ns for a message of 8 bytes, 30 to 48 GB/s for a put of 1 MiB, with or without the kernel's copies.
+            overhead: attr::model(10e-9),
             latency: attr::model(80e-9),
-            bandwidth_dedicated: attr::model(bandwidth),
+            bandwidth_dedicated: attr::model(35e9),
             flags: UCT_IFACE_ATTR_ANY_THREAD | UCT_IFACE_ATTR_PACK_NONE | UCT_IFACE_ATTR_AM_GATHERS,
             ..attr::blank()
         }

@@ -90,6 +90,12 @@ impl Context {
         &self.attr
     }
 
+    /// Whether the device is the kernel's software RoCE (`rdma_rxe`).
+    pub fn is_software_roce(&self) -> bool {
+        // What drivers report in place of a vendor; no vendor has it.
+        self.attr.vendor_id == 0xff_ffff
+    }
+
     /// How many completion vectors (interrupt lines) there are; at least 1.
     pub fn num_comp_vectors(&self) -> u32 {
         // SAFETY: the context is open as long as `self` lives.
