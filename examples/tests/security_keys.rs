@@ -11,6 +11,7 @@ use std::path::Path;
 
 /// The keys, by what they decide.
 const GUARDS: &[(&str, &[&str])] = &[
+    ("which file is written", &["calibration"]),
     ("which code is loaded", &["module_dir", "module_owners", "modules", "module_replace"]),
     ("who may connect, and see what this process does", &["shm.peers", "attach", "prometheus"]),
     ("where sockets and files are that others may reach", &["shm.dir", "posix.dir"]),

@@ -6,8 +6,9 @@ use std::env;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-use ucs::config::{Config, Section};
+use ucs::config::{Config, Section, Sources};
 use ucs::memory::allocate::Method;
+use ucs::sys::trust;
 use ucs::units::{MemSize, NameList};
 use uct_abi::{UctConfig, UctConfigValue, UctStr};
 
@@ -67,6 +68,10 @@ ucs::config_struct! {
         pub require: NameList = "all",
         /// What a fall back to a slower class of transport is: an error, one warning, or nothing.
         pub fallback: Fallback = "warn",
+        /// File with measured times of operations, which `uct_info --calibrate` writes and selection uses in place of the models: a path,
+        /// auto (uct/calibration.toml in $XDG_CACHE_HOME or ~/.cache), or off.
+        #[security = true]
+        pub calibration: String = "auto",
         /// How memory is allocated, the first that works: md (the transport itself), thp (transparent huge pages), heap,
         /// mmap, huge (the system's pool of huge pages).
         pub alloc_prio: Vec<String> = "md,thp,heap,mmap,huge",
@@ -141,6 +146,16 @@ impl CoreConfig {
             return 0;
         }
         if self.log_level.trim().eq_ignore_ascii_case("error") { 1 } else { 2 }
+    }
+
+    /// The file of the key `calibration`. A program with privileges that its caller lacks has none: the caller would decide on the transport.
+    pub(crate) fn calibration_file(&self, sources: &Sources) -> Option<PathBuf> {
+        match self.calibration.as_str() {
+            _ if trust::is_privileged() => None,
+            "" | "off" => None,
+            "auto" => Some(sources.cache_directory()?.join("uct/calibration.toml")),
+            path => Some(PathBuf::from(path)),
+        }
     }
 
     /// The users of `module_owners`; the entry that is no number.

@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::env;
 use std::ffi::c_void;
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use ucs::config::{Config, ENV_PREFIX, FileSource, Schema, Sources, UnknownSections, Warning, nearest};
@@ -19,6 +19,7 @@ use crate::loader::{Component, Ignored, LoadFailure, Loaded, LoaderSettings, Plu
 use crate::md::{MdInner, MemoryDomain};
 use crate::reason::Reason;
 use crate::resource::{DeviceKind, Resource};
+use crate::select::Calibration;
 use crate::{builtin, host, loader, misspelt};
 
 /// The configuration and the loaded transports of a process, or of a library within it.
@@ -35,6 +36,8 @@ pub(crate) struct ContextInner {
     alloc_methods: Vec<AllocMethod>,
     schema: Schema,
     config_file: Option<PathBuf>,
+    calibration_file: Option<PathBuf>,
+    calibration: OnceLock<Calibration>,
     warnings: Vec<Warning>,
     plugins: Vec<Plugin>,
     failures: Vec<LoadFailure>,
@@ -180,6 +183,8 @@ impl ContextBuilder {
             .collect();
         Ok(Context {
             inner: Arc::new(ContextInner {
+                calibration_file: core.calibration_file(&self.sources),
+                calibration: OnceLock::new(),
                 config: loaded.config,
                 core,
                 alloc_methods,
@@ -255,8 +260,27 @@ impl Context {
     }
 
     /// The configuration file that was read, if any.
-    pub fn config_file(&self) -> Option<&std::path::Path> {
+    pub fn config_file(&self) -> Option<&Path> {
         self.inner.config_file.as_deref()
+    }
+
+    /// The file of measured times that the key `calibration` names, whether or not it is there. `None` if the key is off, or if this
+    /// process has privileges that its caller lacks.
+    pub fn calibration_file(&self) -> Option<&Path> {
+        self.inner.calibration_file.as_deref()
+    }
+
+    /// The measured times that selection uses. Reads the file at the first call, and blocks meanwhile. A file that cannot be used is one
+    /// warning.
+    pub fn calibration(&self) -> &Calibration {
+        self.inner.calibration.get_or_init(|| {
+            let Some(path) = self.calibration_file() else { return Calibration::default() };
+            Calibration::read(path).unwrap_or_else(|reason| {
+                let remedy = "`uct_info --calibrate` measures again, calibration = off ignores the file";
+                ucs::log::warn!("{}: {reason}; the models are used ({remedy})", path.display());
+                Calibration::default()
+            })
+        })
     }
 
     /// Warnings about the configuration, such as unknown keys; already logged.

@@ -1,6 +1,6 @@
 //! From the command line to a chosen pair of interfaces and a plan.
 
-use uct_core::select::{Candidate, Choice, Explanation, Request, SelectError, Selector};
+use uct_core::select::{Choice, Explanation, Request, SelectError, Selector};
 use uct_core::{Context, DeviceKind, Iface, IfaceOptions, Resource, Worker};
 use uct_net::NetOptions;
 use uct_net::local::Net;
@@ -103,7 +103,7 @@ pub(crate) fn requests(options: &Options, selector: &Selector) -> Vec<Request> {
         return vec![NetOptions::default().request];
     }
     let of_size = |size: usize| -> Vec<Request> {
-        let request = |layout| Request::new(test.operation(layout), size + header(test, layout));
+        let request = |layout| Request::new(test.operation(layout), size).with_header(header(test, layout));
         options.layout.map_or(Layout::ALL.map(request).to_vec(), |layout| vec![request(layout)])
     };
     let mut sizes = options.possible_sizes();
@@ -117,16 +117,10 @@ pub(crate) fn requests(options: &Options, selector: &Selector) -> Vec<Request> {
 pub(crate) fn choose(options: &Options, selector: Selector) -> Result<Choice, Failure> {
     let own = selector.addresses();
     let requests = requests(options, &selector);
-    let cost = |request: &Request| {
-        let explanation = selector.explain(request, Some(&own));
-        explanation.chosen().and_then(Candidate::cost).map_or(f64::INFINITY, |cost| cost.total)
-    };
     // Without a layout that is possible, the reasons of the last.
-    let fastest = requests.iter().map(|request| (cost(request), request));
-    let fastest =
-        fastest.filter(|(cost, _)| cost.is_finite()).min_by(|left, right| left.0.total_cmp(&right.0));
-    let request =
-        fastest.map(|(_, request)| request).or(requests.last()).expect("there is at least one layout");
+    let fastest = selector.cheapest(&requests, Some(&own));
+    let request = fastest.or(requests.last()).expect("there is at least one layout");
+    let is_possible = |request: &Request| selector.explain(request, Some(&own)).chosen().is_some();
     selector.choose(request, Some(&own)).map_err(|error| {
         let error = match error {
             SelectError::NoTransport(explanation) => SelectError::NoTransport(of_named(options, explanation)),
@@ -134,7 +128,7 @@ pub(crate) fn choose(options: &Options, selector: Selector) -> Result<Choice, Fa
         };
         match options.layout {
             // It is a matter of the size.
-            Some(layout) if cost(&Request::new(options.test.operation(layout), HEADER)).is_finite() => {
+            Some(layout) if is_possible(&Request::new(options.test.operation(layout), HEADER)) => {
                 format!("{error}; {OTHER_SIZE}").into()
             }
             _ => error.into(),

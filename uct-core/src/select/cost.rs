@@ -1,5 +1,7 @@
 //! The cost model: overhead + latency + size / bandwidth.
 //!
+//! A time that was measured counts in place of the sum.
+//!
 //! The terms are UCX's (`uct_iface_attr`). What an interface emulates costs the round trips that it takes; a get costs the
 //! way there and back. Each number has its origin.
 
@@ -21,11 +23,15 @@ pub struct Term {
     pub seconds: f64,
 }
 
-/// The estimated time of one operation.
+/// The time of one operation.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Cost {
-    /// Seconds in all.
+    /// Seconds, as selection compares them: measured, or else the model's.
     pub total: f64,
+    /// Whether `total` was measured on this machine.
+    pub is_measured: bool,
+    /// Seconds by the model: the sum of the terms below.
+    pub model: f64,
     /// Processor time.
     pub overhead: Term,
     /// From sender to receiver, and back where needed.
@@ -40,7 +46,7 @@ pub struct Cost {
 
 impl Cost {
     /// Estimates an operation on an interface with one endpoint.
-    pub(super) fn estimate(attr: &IfaceAttr, request: &Request) -> Cost {
+    pub(super) fn estimate(attr: &IfaceAttr, request: &Request, measured: Option<f64>) -> Cost {
         let emulated = Capabilities::from_bits_retain(attr.emulated).contains(request.operation.capability());
         let ways = if request.operation.is_get() { 2 } else { 1 };
         let trips = if emulated { ways.max(2 * attr.emulated_round_trips.max(1)) } else { ways };
@@ -58,8 +64,9 @@ impl Cost {
         let overhead = term(attr.overhead, attr.overhead.value * times);
         let latency = term(latency, latency.value * times);
         let transfer = term(Figure { value: bandwidth, ..source }, transfer);
-        let total = overhead.seconds + latency.seconds + transfer.seconds;
-        Cost { total, overhead, latency, transfer, trips, emulated }
+        let model = overhead.seconds + latency.seconds + transfer.seconds;
+        let (total, is_measured) = (measured.unwrap_or(model), measured.is_some());
+        Cost { total, is_measured, model, overhead, latency, transfer, trips, emulated }
     }
 }
 
@@ -79,10 +86,13 @@ impl fmt::Display for Seconds {
 impl fmt::Display for Cost {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Cost { overhead, latency, transfer, .. } = self;
+        if self.is_measured {
+            write!(f, "{} measured; the model has ", Seconds(self.total))?;
+        }
         write!(
             f,
             "{} = overhead {} ({}) + latency {} ({}) + transfer {} ({:.0} MB/s, {})",
-            Seconds(self.total),
+            Seconds(self.model),
             Seconds(overhead.seconds),
             overhead.origin,
             Seconds(latency.seconds),
@@ -115,7 +125,7 @@ mod tests {
 
     #[test]
     fn the_terms_add_up_and_keep_their_origins() {
-        let cost = Cost::estimate(&attr(), &Request::new(Operation::AmBcopy, 1000));
+        let cost = Cost::estimate(&attr(), &Request::new(Operation::AmBcopy, 1000), None);
         assert!((cost.total - (50e-9 + 601e-9 + 1e-6)).abs() < 1e-15);
         assert_eq!(
             (cost.overhead.origin, cost.latency.origin, cost.transfer.origin),
@@ -126,13 +136,13 @@ mod tests {
     #[test]
     fn what_comes_back_and_what_is_emulated_costs_the_trips() {
         let get = Request::new(Operation::GetBcopy, 0);
-        assert_eq!(Cost::estimate(&attr(), &get).trips, 2);
+        assert_eq!(Cost::estimate(&attr(), &get, None).trips, 2);
         let mut emulating = attr();
         emulating.emulated = Capabilities::GET_BCOPY.bits() | Capabilities::PUT_SHORT.bits();
         emulating.emulated_round_trips = 2;
-        assert_eq!(Cost::estimate(&emulating, &get).trips, 4);
-        assert_eq!(Cost::estimate(&emulating, &Request::new(Operation::PutShort, 0)).trips, 4);
-        assert_eq!(Cost::estimate(&emulating, &Request::new(Operation::AmShort, 0)).trips, 1);
+        assert_eq!(Cost::estimate(&emulating, &get, None).trips, 4);
+        assert_eq!(Cost::estimate(&emulating, &Request::new(Operation::PutShort, 0), None).trips, 4);
+        assert_eq!(Cost::estimate(&emulating, &Request::new(Operation::AmShort, 0), None).trips, 1);
     }
 
     #[test]
@@ -148,10 +158,23 @@ mod tests {
         let request = Request::new(Operation::GetBcopy, 1000);
         let mut attr = attr();
         let terms = "2.30 us = overhead 100 ns (model) + latency 1.20 us (device) + transfer 1.00 us (1000 MB/s, measured)";
-        assert_eq!(Cost::estimate(&attr, &request).to_string(), terms);
+        assert_eq!(Cost::estimate(&attr, &request, None).to_string(), terms);
         attr.emulated = Capabilities::GET_BCOPY.bits();
         attr.emulated_round_trips = 1;
-        assert_eq!(Cost::estimate(&attr, &request).to_string(), format!("{terms}, emulated in 2 trips"));
+        assert_eq!(
+            Cost::estimate(&attr, &request, None).to_string(),
+            format!("{terms}, emulated in 2 trips")
+        );
+    }
+
+    #[test]
+    fn a_measured_time_counts_in_place_of_the_sum_and_is_named_beside_it() {
+        let request = Request::new(Operation::AmBcopy, 1000);
+        let model = Cost::estimate(&attr(), &request, None);
+        let measured = Cost::estimate(&attr(), &request, Some(2e-6));
+        assert_eq!((model.total, model.is_measured), (model.model, false));
+        assert_eq!((measured.total, measured.is_measured, measured.model), (2e-6, true, model.model));
+        assert_eq!(measured.to_string(), format!("2.00 us measured; the model has {model}"));
     }
 
     #[test]
@@ -161,7 +184,7 @@ mod tests {
             attr.bandwidth_shared.value = shared;
             attr.bandwidth_dedicated = Figure { value: dedicated, origin: uct_abi::UCT_ORIGIN_MODEL };
             let Term { figure, origin, .. } =
-                Cost::estimate(&attr, &Request::new(Operation::AmBcopy, 1000)).transfer;
+                Cost::estimate(&attr, &Request::new(Operation::AmBcopy, 1000), None).transfer;
             (figure, origin)
         };
         assert_eq!(told(1e9, 0.0), (1e9, "measured"));
@@ -173,6 +196,9 @@ mod tests {
     fn an_interface_that_names_no_bandwidth_costs_no_transfer() {
         let mut attr = attr();
         attr.bandwidth_shared.value = 0.0;
-        assert_eq!(Cost::estimate(&attr, &Request::new(Operation::AmBcopy, 1 << 20)).transfer.seconds, 0.0);
+        assert_eq!(
+            Cost::estimate(&attr, &Request::new(Operation::AmBcopy, 1 << 20), None).transfer.seconds,
+            0.0
+        );
     }
 }

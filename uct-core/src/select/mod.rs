@@ -1,5 +1,7 @@
 //! Selection: the interface with the lowest estimated cost among those that support the request, are permitted, and reach the peer.
 //!
+//! The cost is the time that was measured on this machine ([`Calibration`]), or the estimate of the transport's model.
+//!
 //! Used by applications that leave the choice to the library, and by tools that show its reasons. Built on the context, which
 //! lists the resources, and on open interfaces, whose attributes contain capabilities and costs.
 //!
@@ -8,6 +10,7 @@
 
 #![forbid(unsafe_code)]
 
+mod calibration;
 mod cost;
 mod explain;
 mod fallback;
@@ -27,6 +30,7 @@ use crate::iface::{Iface, IfaceOptions};
 use crate::resource::Resource;
 use crate::worker::Worker;
 
+pub use calibration::{Calibration, Point, Times};
 pub use cost::{Cost, Term};
 pub use explain::{Candidate, Explanation};
 pub use peer::{PeerAddresses, PeerIface};
@@ -169,6 +173,16 @@ impl Selector {
         self.judge(request, peer).0
     }
 
+    /// The request that costs least, of several ways to move the same data: messages, put, or their layouts. `None` if none is possible.
+    pub fn cheapest<'r>(&self, requests: &'r [Request], peer: Option<&PeerAddresses>) -> Option<&'r Request> {
+        let cost = |request: &'r Request| {
+            let (explanation, _) = self.judge(request, peer);
+            Some((explanation.chosen()?.cost()?.total, request))
+        };
+        let costs = requests.iter().filter_map(cost);
+        costs.min_by(|(left, _), (right, _)| left.total_cmp(right)).map(|(_, request)| request)
+    }
+
     /// Takes the cheapest candidate. A fallback to a slower one is a warning in the log, an error or nothing, according to the key `fallback`.
     ///
     /// # Errors
@@ -250,7 +264,17 @@ impl Selector {
             Ok(address) => address,
             Err(verdict) => return (verdict, None),
         };
-        (Verdict::Usable(Cost::estimate(iface.attributes(), request)), address)
+        let measured = self.measured(iface, request, address.as_ref());
+        (Verdict::Usable(Cost::estimate(iface.attributes(), request, measured)), address)
+    }
+
+    /// The measured seconds of the operation. An interface was measured with itself, which says nothing about a peer elsewhere: they count
+    /// for a peer with the same device address, and if no peer is named.
+    fn measured(&self, iface: &Iface, request: &Request, peer: Option<&IfaceAddress>) -> Option<f64> {
+        let calibration = self.context.calibration();
+        let seconds = calibration.seconds(iface.resource(), request.operation, request.size)?;
+        let is_here = |peer: &IfaceAddress| iface.address().is_ok_and(|own| own.device == peer.device);
+        peer.is_none_or(is_here).then_some(seconds)
     }
 
     /// What is not open: excluded, refused, without a device, not loaded.

@@ -2,12 +2,14 @@
 
 use std::fmt;
 
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Serialize, Serializer};
 
+use super::verdict::Verdict;
 use crate::attr::{Capabilities, IfaceAttr, OpLimits};
 
 /// The operation that the choice is made for.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
 pub enum Operation {
     /// Active message, short.
     #[default]
@@ -37,6 +39,8 @@ pub struct Request {
     pub operation: Operation,
     /// Bytes of one operation; for [`Operation::AmShort`] without the 8-byte header.
     pub size: usize,
+    /// Bytes of header that a message of [`Operation::AmBcopy`] or [`Operation::AmZcopy`] has in addition. Other operations have none.
+    pub header: usize,
     /// Further capabilities.
     #[serde(serialize_with = "names")]
     pub capabilities: Capabilities,
@@ -121,7 +125,26 @@ impl Operation {
 impl Request {
     /// A request for an operation of `size` bytes.
     pub fn new(operation: Operation, size: usize) -> Request {
-        Request { operation, size, capabilities: Capabilities::empty() }
+        Request { operation, size, header: 0, capabilities: Capabilities::empty() }
+    }
+
+    /// The same with a header of so many bytes.
+    #[must_use]
+    pub fn with_header(self, header: usize) -> Request {
+        Request { header, ..self }
+    }
+
+    /// Whether an interface with these attributes has the operation and the other capabilities, and takes the size.
+    pub fn fits(&self, attr: &IfaceAttr) -> bool {
+        Verdict::check(self, attr).is_ok()
+    }
+
+    /// The header that counts against the limits of an interface.
+    pub(super) fn counted_header(&self) -> usize {
+        match self.operation {
+            Operation::AmBcopy | Operation::AmZcopy => self.header,
+            _ => 0,
+        }
     }
 }
 
@@ -138,13 +161,11 @@ impl std::str::FromStr for Operation {
 
 impl fmt::Display for Request {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} of {} bytes", self.operation.name(), self.size)
-    }
-}
-
-impl Serialize for Operation {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        serializer.serialize_str(self.name())
+        write!(f, "{} of {} bytes", self.operation.name(), self.size)?;
+        match self.counted_header() {
+            0 => Ok(()),
+            header => write!(f, " with a header of {header}"),
+        }
     }
 }
 
@@ -155,6 +176,13 @@ fn names<S: Serializer>(capabilities: &Capabilities, serializer: S) -> Result<S:
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn an_operation_has_one_name_in_text_and_in_files() {
+        for operation in Operation::ALL {
+            assert_eq!(serde_json::to_value(operation).expect("a text"), operation.name());
+        }
+    }
 
     #[test]
     fn an_operation_is_read_by_its_name_and_by_nothing_else() {

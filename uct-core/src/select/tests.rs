@@ -1,5 +1,6 @@
 //! What is required of an interface, and what becomes of a fall back.
 
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -263,6 +264,75 @@ fn a_plugin_that_is_left_out_is_named_unless_its_transport_is_linked_in() {
     let explanation = Selector::of(&worker, vec![iface]).explain(&Request::new(Operation::AmShort, 8), None);
     let count = |name: &str| explanation.candidates.iter().filter(|it| it.transport == name).count();
     assert_eq!((count("self"), count("foreign")), (1, 1), "{:?}", explanation.candidates);
+}
+
+/// A worker whose context has these times.
+fn calibrated(directory: &Path, ifaces: &[(&Resource, Times)]) -> Worker {
+    let file = directory.join("calibration.toml");
+    let mut calibration = Calibration::default();
+    ifaces.iter().for_each(|(resource, times)| calibration.set(resource, times.clone()));
+    calibration.write(&file).expect("it is written");
+    worker(&[("modules", "self,shm,tcp"), ("calibration", file.to_str().expect("a path"))])
+}
+
+#[test]
+fn a_measured_time_decides_and_only_for_the_operation_and_the_sizes_that_it_was_measured_for() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let modeled = worker(&[("modules", "self,shm,tcp")]);
+    let tcp = modeled.context().find("tcp", "lo").expect("the loopback device");
+    let times = Times::from([(Operation::AmShort, vec![(8, 1.0), (16, 1e9)])]);
+    let worker = calibrated(directory.path(), &[(&tcp, times)]);
+    let open = |transport, device| worker.open(transport, device).expect("an interface");
+    let selector = Selector::of(&worker, vec![open("posix", "memory"), open("tcp", "lo")]);
+    let chosen = |operation, size| {
+        let choice = selector.choose(&Request::new(operation, size), Some(&selector.addresses()));
+        choice.expect("it is possible").iface.resource().transport.clone()
+    };
+    assert_eq!(chosen(Operation::AmShort, 8), "tcp");
+    assert_eq!(chosen(Operation::AmShort, 16), "posix");
+    assert_eq!(chosen(Operation::AmBcopy, 8), "posix");
+    let request = |operation, size| Request::new(operation, size);
+    let ways = [
+        request(Operation::AmBcopy, 8),
+        request(Operation::AmShort, 8),
+        request(Operation::AmShort, 1 << 40),
+    ];
+    assert_eq!(selector.cheapest(&ways, None), Some(&ways[1]));
+    assert_eq!(selector.cheapest(&ways[2..], None), None, "no interface takes it");
+}
+
+#[test]
+fn what_was_measured_with_itself_is_no_figure_of_a_peer_elsewhere() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let resource = worker(&[]).context().find("self", "memory").expect("it is built in");
+    let times = Times::from([(Operation::AmShort, vec![(8, 1.0)])]);
+    let worker = calibrated(directory.path(), &[(&resource, times)]);
+    let iface = worker.open("self", "memory").expect("an interface");
+    let selector = Selector::of(&worker, vec![iface.clone()]);
+    let measured =
+        |peer: Option<&IfaceAddress>| selector.measured(&iface, &Request::new(Operation::AmShort, 8), peer);
+    let own = iface.address().expect("an address");
+    let mut elsewhere = own.clone();
+    elsewhere.device[0] ^= 1;
+    assert_eq!(
+        [measured(None), measured(Some(&own)), measured(Some(&elsewhere))],
+        [Some(1e-9), Some(1e-9), None]
+    );
+}
+
+#[test]
+fn a_message_with_its_header_beyond_the_limit_is_not_chosen() {
+    let worker = worker(&[("modules", "shm")]);
+    let iface = worker.open("posix", "memory").expect("an interface");
+    let limit = iface.attributes().am.max_zcopy;
+    let selector = Selector::of(&worker, vec![iface]);
+    let is_possible = |size, header| {
+        selector.choose(&Request::new(Operation::AmZcopy, size).with_header(header), None).is_ok()
+    };
+    assert_eq!(
+        [is_possible(limit, 0), is_possible(limit, 8), is_possible(limit - 8, 8)],
+        [true, false, true]
+    );
 }
 
 #[test]

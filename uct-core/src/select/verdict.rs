@@ -3,7 +3,7 @@
 use serde::Serialize;
 
 use super::cost::Cost;
-use super::request::Request;
+use super::request::{Operation, Request};
 use crate::attr::{Capabilities, IfaceAttr};
 
 /// How far a candidate came.
@@ -62,10 +62,18 @@ impl Verdict {
             return Err(rejected(Stage::Capability, check, "uct_info -d shows what it has"));
         }
         let (limit, minimum) = (request.operation.limit(attr), request.operation.minimum(attr));
-        let name = request.operation.name();
-        if request.size > limit {
+        let (name, header) = (request.operation.name(), request.counted_header());
+        if request.operation == Operation::AmZcopy && header > attr.am.max_hdr {
             let check =
-                format!("{} bytes are more than the {limit} that its {name} takes at once", request.size);
+                format!("a header of {header} bytes is longer than the {} of its {name}", attr.am.max_hdr);
+            return Err(rejected(Stage::Size, check, "choose a shorter header, or bcopy"));
+        }
+        // The limit includes the header.
+        if request.size.saturating_add(header) > limit {
+            let behind = if header > 0 { format!(" with a header of {header}") } else { String::new() };
+            let size = request.size;
+            let check =
+                format!("{size} bytes{behind} are more than the {limit} that its {name} takes at once");
             return Err(rejected(Stage::Size, check, "choose a smaller size, or bcopy or zcopy"));
         }
         if request.size < minimum {
@@ -89,7 +97,6 @@ impl Verdict {
 mod tests {
     use super::*;
     use crate::attr::{OpLimits, blank_iface};
-    use crate::select::Operation;
 
     /// With limits that differ in all operations.
     fn attr() -> IfaceAttr {
@@ -130,6 +137,29 @@ mod tests {
                 assert_eq!(refusal(least - 1), Some((Stage::Size, words)));
             }
         }
+    }
+
+    #[test]
+    fn a_header_counts_against_the_limit_of_a_message_and_has_its_own() {
+        let attr = IfaceAttr { am: OpLimits { max_hdr: 6, ..attr().am }, ..attr() };
+        let refused = |operation, size, header| {
+            refusal(&Request::new(operation, size).with_header(header), &attr).map(|(_, check)| check)
+        };
+        for (operation, limit) in [(Operation::AmBcopy, 12), (Operation::AmZcopy, 13)] {
+            assert_eq!(refused(operation, limit - 6, 6), None);
+            let name = operation.name();
+            let words = format!(
+                "{} bytes with a header of 6 are more than the {limit} that its {name} takes at once",
+                limit - 5
+            );
+            assert_eq!(refused(operation, limit - 5, 6), Some(words));
+            assert!(refused(operation, 5, usize::MAX).is_some(), "no sum overflows");
+        }
+        assert_eq!(refused(Operation::AmBcopy, 5, 7), None, "it is packed with the rest");
+        let words = "a header of 7 bytes is longer than the 6 of its am_zcopy";
+        assert_eq!(refused(Operation::AmZcopy, 5, 7).as_deref(), Some(words));
+        assert_eq!(refused(Operation::AmShort, 11, 100), None, "its header is no part of the limit");
+        assert_eq!(refused(Operation::PutBcopy, 22, 100), None, "a put has none");
     }
 
     #[test]
