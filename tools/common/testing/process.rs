@@ -27,13 +27,14 @@ pub struct Running {
     line: String,
 }
 
-/// A command with its variables cleared of ours.
+/// A command with its variables cleared of ours, and without a file of measured times.
 pub fn command(program: impl AsRef<OsStr>, arguments: &[&str]) -> Command {
     let mut command = Command::new(program);
     command.args(arguments).stdin(Stdio::null());
     for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("UCT_")) {
         command.env_remove(name);
     }
+    command.env("XDG_CACHE_HOME", "/nonexistent");
     command
 }
 

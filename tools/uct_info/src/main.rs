@@ -7,6 +7,7 @@
 
 mod attach;
 mod build;
+mod calibrate;
 mod config;
 mod cost;
 mod devices;
@@ -81,6 +82,13 @@ fn run(options: &Options) -> Result<(), Failure> {
     if options.config_template {
         sections.add("config_template", &context.schema().to_toml())?;
     }
+    let mut nothing = None;
+    if let Some(device) = &options.calibrate {
+        let (device, transport) = (device.as_deref(), options.transport.as_deref());
+        let calibrated = calibrate::Calibrated::of(&context, device, transport)?;
+        nothing = calibrated.failure();
+        sections.add("calibrate", &calibrated)?;
+    }
     let open = Open::new(&context);
     if options.devices || options.matrix {
         let devices = devices::Devices::of(&context, options.transport.as_deref())?;
@@ -94,10 +102,9 @@ fn run(options: &Options) -> Result<(), Failure> {
     if options.address {
         sections.add("address", &options::encode_hex(&open.selector()?.addresses().pack()?))?;
     }
-    let mut nothing = None;
     if options.explain {
         let explained = explain::Explained::of(open.selector()?, &context, &options.request(), peer.as_ref());
-        nothing = explained.failure();
+        nothing = nothing.or(explained.failure());
         sections.add("explain", &explained)?;
     }
     match options.doctor.as_deref() {

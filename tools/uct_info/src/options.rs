@@ -40,6 +40,10 @@ pub(crate) struct Options {
     /// The choice for an operation, with the reasons for every candidate.
     #[arg(long, help_heading = "Sections")]
     pub explain: bool,
+    /// Measure the transports of this machine, all or those on a device, show the times beside those of the models, and store them for
+    /// selection. Takes a third of a second for each interface.
+    #[arg(long, num_args = 0..=1, value_name = "DEVICE", help_heading = "Sections", add = complete::devices())]
+    pub calibrate: Option<Option<String>>,
     /// The addresses of a process, as input for --peer-address. They end with this program; they serve to
     /// explain what another process can reach.
     #[arg(long, help_heading = "Sections")]
@@ -58,7 +62,7 @@ pub(crate) struct Options {
     /// Draw the topology.
     #[arg(long, value_name = "FILE.svg", requires = "topology")]
     pub svg: Option<PathBuf>,
-    /// Only this transport, in -d and --matrix.
+    /// Only this transport, in -d, --matrix and --calibrate.
     #[arg(short = 't', value_name = "TRANSPORT", add = complete::transports())]
     pub transport: Option<String>,
     /// Operation to explain: am_short, put_zcopy, …
@@ -67,6 +71,9 @@ pub(crate) struct Options {
     /// Bytes of the operation to explain; a unit is allowed: 64k.
     #[arg(long, value_name = "BYTES", default_value = "8", value_parser = bytes, requires = "explain")]
     size: usize,
+    /// Bytes of the header of a message to explain, in am_bcopy and am_zcopy.
+    #[arg(long, value_name = "BYTES", default_value = "0", value_parser = bytes, requires = "explain")]
+    header: usize,
     /// Addresses of a peer that must be reachable: the output of its --address, or @FILE with it.
     #[arg(long, value_name = "HEX|@FILE", requires = "explain")]
     peer_address: Option<String>,
@@ -78,7 +85,7 @@ pub(crate) struct Options {
 }
 
 /// What is about this process, and --attach about another one.
-const ALONE: [&str; 12] = [
+const ALONE: [&str; 13] = [
     "versions",
     "build",
     "devices",
@@ -88,6 +95,7 @@ const ALONE: [&str; 12] = [
     "facts",
     "topology",
     "explain",
+    "calibrate",
     "address",
     "doctor",
     "config_template",
@@ -117,7 +125,10 @@ impl Options {
             self.address,
             self.config_template,
         ];
-        let others = self.doctor.is_some() || self.attach.is_some() || self.common.generates();
+        let others = self.calibrate.is_some()
+            || self.doctor.is_some()
+            || self.attach.is_some()
+            || self.common.generates();
         if !flags.contains(&true) && !others {
             let missing = "no section is requested: for example -d or --explain; --help lists all";
             return Err(Options::command().error(ErrorKind::MissingRequiredArgument, missing));
@@ -133,7 +144,7 @@ impl Options {
 
     /// What is to be explained.
     pub(crate) fn request(&self) -> Request {
-        Request::new(self.op, self.size)
+        Request::new(self.op, self.size).with_header(self.header)
     }
 
     /// The peer's addresses, if given.

@@ -204,6 +204,36 @@ fn what_the_caller_sets_has_no_effect() {
 }
 
 #[test]
+fn measured_times_are_neither_taken_from_the_caller_nor_stored_for_it() {
+    let Some(stage) = Stage::new() else { return };
+    let boot = uct_core::system::host::host_id();
+    let file = stage.path("caller/home/.cache/uct/calibration.toml");
+    fs::create_dir_all(file.parent().expect("a directory")).expect("a directory");
+    // What reads it warns.
+    fs::write(&file, format!("version = 0\nboot = \"{boot}\"\n")).expect("a file");
+    let run_with = |arguments: &[&str]| {
+        let mut program = command(stage.program(), arguments);
+        program.uid(NOBODY).gid(NOBODY).current_dir("/");
+        program
+            .env("HOME", stage.path("caller/home"))
+            .env_remove("XDG_CONFIG_HOME")
+            .env_remove("XDG_CACHE_HOME");
+        run(&mut program)
+    };
+    grant(&stage.program(), None);
+    let ended = run_with(&["--explain", "--set", "tls=posix"]);
+    assert!(ended.stderr.contains("it has version 0"), "{ended:?}");
+    for privilege in stage.privileges() {
+        for arguments in [["--explain", "--set", "tls=posix"], ["--calibrate", "--set", "tls=posix"]] {
+            let ended = run_with(&arguments);
+            assert!(!ended.stderr.contains("calibration.toml"), "{privilege:?}: {ended:?}");
+            assert!(!ended.success().contains("Stored"), "{privilege:?}");
+        }
+        assert!(fs::read_to_string(&file).expect("it is there").starts_with("version = 0"), "{privilege:?}");
+    }
+}
+
+#[test]
 fn a_fifo_or_an_endless_file_of_the_caller_is_not_even_opened() {
     let Some(stage) = Stage::new() else { return };
     fs::remove_file(stage.path("caller/uct.toml")).expect("it is there");
