@@ -4,6 +4,7 @@
 //! curves instead.
 
 mod measure;
+mod regret;
 mod rounds;
 mod sweep;
 mod table;
@@ -36,7 +37,7 @@ pub struct Options {
     #[arg(value_name = "NAME")]
     only: Option<String>,
 
-    /// How often each is measured [default: 5; for a sweep 3]
+    /// How often each is measured [default: 5; for a sweep and --regret 3]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..))]
     rounds: Option<u8>,
 
@@ -45,11 +46,11 @@ pub struct Options {
     verbs: bool,
 
     /// Rows from this file, with the programs of --programs: nothing is built or installed
-    #[arg(long, value_name = "FILE", requires = "programs", conflicts_with = "verbs")]
+    #[arg(long, value_name = "FILE", requires = "programs", conflicts_with = "verbs", group = "measured")]
     table: Option<PathBuf>,
 
-    /// Directory with uct_perftest
-    #[arg(long, value_name = "DIRECTORY", requires = "table")]
+    /// Directory with uct_perftest, for --regret also uct_info: nothing is built
+    #[arg(long, value_name = "DIRECTORY", requires = "measured")]
     programs: Option<PathBuf>,
 
     /// An older build as well: the directory with its uct_perftest and plugins, such as target/release of another checkout
@@ -60,6 +61,10 @@ pub struct Options {
     /// curves such as `am_lat bcopy`
     #[arg(long, value_name = "TRANSPORT", conflicts_with_all = ["verbs", "table"])]
     sweep: Option<String>,
+
+    /// Instead of rows: what selection chooses on this machine, by its models and calibrated, and how much slower that is than the best
+    #[arg(long, conflicts_with_all = ["only", "verbs", "table", "before", "sweep"], group = "measured")]
+    regret: bool,
 
     #[command(flatten)]
     sweeping: sweep::Sweeping,
@@ -73,6 +78,9 @@ impl Options {
 
 /// Rounds of a row.
 const ROUNDS: u8 = 5;
+
+/// Rounds of the measurement of choices.
+const REGRET_ROUNDS: u8 = 3;
 
 /// Measures and prints the table. A row that cannot be measured is shown as such, and the status is 1.
 pub fn run(options: &Options) -> Outcome<u8> {
@@ -89,9 +97,16 @@ pub fn run(options: &Options) -> Outcome<u8> {
         let table = Table::read(table)?;
         return compare(options, &table, &programs(directory.clone(), directory.clone(), &table));
     }
+    if let (true, Some(directory)) = (options.regret, &options.programs) {
+        return regret::run(directory, options.rounds(REGRET_ROUNDS));
+    }
     let workspace = Workspace::load()?;
     if let Some(transport) = &options.sweep {
         return sweep::run(transport, options, &workspace);
+    }
+    if options.regret {
+        let built = vm::build(&workspace, "release")?;
+        return regret::run(&built.program(PROGRAM)?.with_file_name(""), options.rounds(REGRET_ROUNDS));
     }
     if options.verbs {
         return in_machine(options, &workspace);

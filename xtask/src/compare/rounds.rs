@@ -86,7 +86,7 @@ impl Rounds {
     }
 }
 
-fn median(mut figures: Vec<f64>) -> Option<f64> {
+pub fn median(mut figures: Vec<f64>) -> Option<f64> {
     figures.sort_by(f64::total_cmp);
     let middle = figures.len() / 2;
     let upper = *figures.get(middle)?;
