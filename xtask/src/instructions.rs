@@ -11,6 +11,7 @@ use clap::Args;
 use comfy_table::{CellAlignment, Table, presets::UTF8_FULL_CONDENSED};
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::fs;
 use std::path::Path;
 use std::thread;
@@ -49,8 +50,17 @@ struct Ceilings {
 #[serde(deny_unknown_fields)]
 struct Operation {
     name: String,
+    /// Another operation, whose count is taken off.
+    above: Option<String>,
     ceiling: f64,
     ucx: Option<f64>,
+}
+
+impl fmt::Display for Operation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.name)?;
+        self.above.as_ref().map_or(Ok(()), |above| write!(f, " above {above}"))
+    }
 }
 
 /// Counts, prints the table, fails if an operation is above its ceiling or has none.
@@ -74,10 +84,14 @@ pub fn run(workspace: &Workspace, options: &Options) -> Outcome {
         if options.only.as_ref().is_some_and(|only| !operation.name.contains(only.as_str())) {
             continue;
         }
-        let measured = match per_operation(program, &operation.name)? {
-            Ok(measured) if known[operation.name.as_str()] => measured - empty_loop,
-            Ok(measured) => measured,
-            Err(reason) => {
+        let counted = |name: &str| -> Outcome<Result<f64, String>> {
+            let share = if known[name] { empty_loop } else { 0.0 };
+            Ok(per_operation(program, name)?.map(|measured| measured - share))
+        };
+        let base = operation.above.as_deref().map_or(Ok(Ok(0.0)), &counted)?;
+        let measured = match (counted(&operation.name)?, base) {
+            (Ok(measured), Ok(base)) => measured - base,
+            (Err(reason), _) | (_, Err(reason)) => {
                 println!("{}: not counted: {reason}", operation.name);
                 continue;
             }
@@ -85,12 +99,9 @@ pub fn run(workspace: &Workspace, options: &Options) -> Outcome {
         let figure =
             |figure: Option<f64>| figure.map_or_else(|| "-".to_owned(), |value| format!("{value:.1}"));
         let figures = [Some(measured), Some(operation.ceiling), operation.ucx].map(figure);
-        table.add_row([operation.name.clone()].into_iter().chain(figures));
+        table.add_row([operation.to_string()].into_iter().chain(figures));
         if measured > operation.ceiling {
-            above.push(format!(
-                "{}: {measured:.1} instructions, ceiling {:.1}",
-                operation.name, operation.ceiling
-            ));
+            above.push(format!("{operation}: {measured:.1} instructions, ceiling {:.1}", operation.ceiling));
         }
     }
     for column in table.column_iter_mut().skip(1) {
@@ -120,8 +131,9 @@ fn name_and_loop(line: &str) -> (&str, bool) {
 fn same_names(program: &BTreeSet<&str>, ceilings: &[Operation]) -> Outcome {
     let table: BTreeSet<&str> = ceilings.iter().map(|operation| operation.name.as_str()).collect();
     let missing = program.difference(&table).map(|name| format!("{CEILINGS} has no ceiling for `{name}`"));
-    let unknown =
-        table.difference(program).map(|name| format!("{CEILINGS} names `{name}`, {PROGRAM} does not"));
+    let bases = ceilings.iter().filter_map(|operation| operation.above.as_deref());
+    let unknown = table.iter().copied().chain(bases).filter(|name| !program.contains(name));
+    let unknown = unknown.map(|name| format!("{CEILINGS} names `{name}`, {PROGRAM} does not"));
     let differences: Vec<String> = missing.chain(unknown).collect();
     if program.is_empty() {
         return Err(Failure::new(format!("`{PROGRAM} --list` names no operation")));
@@ -206,7 +218,7 @@ mod tests {
 
     #[test]
     fn an_operation_without_a_ceiling_is_named() {
-        let row = |name: &str| Operation { name: name.to_owned(), ceiling: 1.0, ucx: None };
+        let row = |name: &str| Operation { name: name.to_owned(), above: None, ceiling: 1.0, ucx: None };
         assert!(same_names(&BTreeSet::from(["a"]), &[row("a")]).is_ok());
         assert!(
             same_names(&BTreeSet::from(["a", "b"]), &[row("a")]).unwrap_err().to_string().contains("`b`")
@@ -217,6 +229,8 @@ mod tests {
                 .to_string()
                 .contains("`c`")
         );
+        let above = [Operation { above: Some("b".to_owned()), ..row("a") }];
+        assert!(same_names(&BTreeSet::from(["a"]), &above).unwrap_err().to_string().contains("`b`"));
         assert!(same_names(&BTreeSet::new(), &[]).is_err());
     }
 }

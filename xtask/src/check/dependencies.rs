@@ -104,6 +104,9 @@ fn refusal(manifest: &str, package: &str, on: &Relation) -> Option<&'static str>
         "tests" if package == "uct-test-faulty" => {
             (&["ucs", "uct-abi", "uct-plugin", "uct-self"], "it wraps uct-self")
         }
+        "tests" if ["uct-measured", "uct-stacks"].contains(&package) => {
+            (&["uct-core", "uct-net"], "what is measured is what a program uses")
+        }
         "tests" => (&["uct-core", "uct-plugin", "uct-abi", "ucs"], "transports are found at run time"),
         // Parsers are called where they are.
         "fuzz" => return None,

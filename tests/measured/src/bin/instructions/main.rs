@@ -4,6 +4,8 @@
 //! to be counted (the other end's share, or setting up) happens outside of `measured`. Only `cma`, which is about memory of
 //! other processes, has its target in one: this program once more, as `--target`.
 
+mod awaited;
+
 use std::arch::asm;
 use std::cell::{Cell, RefCell};
 use std::fmt;
@@ -73,6 +75,8 @@ macro_rules! count_loop {
         })
     };
 }
+
+use count_loop;
 
 /// As `black_box`, for a result that stays in its register.
 #[inline(always)]
@@ -162,6 +166,9 @@ fn main() -> ExitCode {
         }
         [option] if option == "--target" => finish("--target", target()),
         [name, count] if name == LOOP => finish(name, empty_loop(count)),
+        [name, count] if awaited::OPERATIONS.iter().any(|known| known.0 == name) => {
+            finish(name, awaited::run(name, count))
+        }
         [name, count] => finish(name, run(name, count)),
         _ => {
             eprintln!("usage: instructions --list | --target | loop COUNT | TRANSPORT.OPERATION COUNT");
@@ -177,6 +184,9 @@ fn list() {
             let has_loop = OPERATIONS.iter().any(|(known, has_loop, _)| known == name && *has_loop);
             println!("{transport}.{name}{}", if has_loop { " loop" } else { "" });
         }
+    }
+    for (name, has_loop, ..) in awaited::OPERATIONS {
+        println!("{name}{}", if *has_loop { " loop" } else { "" });
     }
 }
 

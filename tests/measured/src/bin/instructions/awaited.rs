@@ -1,0 +1,159 @@
+//! Awaited messages of `uct_net::local`: a pair of connections in this thread. Beside `am_short` and `progress_message` of the transport
+//! they show what the connection and its futures add.
+
+use std::future::poll_fn;
+use std::hint::black_box;
+use std::mem::ManuallyDrop;
+use std::pin::{Pin, pin};
+use std::task::{Context, Poll, Waker};
+use std::time::Instant;
+
+use uct_core::select::Selector;
+use uct_core::{IfaceOptions, Worker};
+use uct_net::local::{Connection, Net};
+use uct_net::{NetOptions, Wait};
+
+use crate::{BURST, PATIENCE, RING, STREAM, STREAMS, count, count_loop};
+
+const TRANSPORT: (&str, &str) = ("posix", "memory");
+pub type Operation = fn(&Pair, u64);
+
+/// The name, whether the count has the loop in it, what to run, and how many are in one call of `measured`.
+pub const OPERATIONS: &[(&str, bool, Operation, u64)] = &[
+    ("posix.send_await", true, send, RING),
+    ("posix.recv_await", false, receive, BURST),
+    ("posix.recv_delivered", true, receive_delivered, RING),
+];
+
+/// Two nets, and a connection between them. It goes before its net, which drives until it has ended.
+pub struct Pair {
+    sender: Connection,
+    receiver: Connection,
+    nets: [Net; 2],
+}
+
+pub fn run(name: &str, operations: &str) -> Result<(), Box<dyn std::error::Error>> {
+    let known = OPERATIONS.iter().find(|known| known.0 == name).ok_or("no such operation")?;
+    let (_, _, run, batch) = known;
+    let operations = operations.parse::<u64>()?;
+    let batch = operations.min(*batch);
+    let pair = Pair::new()?;
+    pair.stream();
+    for _ in 0..operations / batch {
+        run(&pair, batch);
+    }
+    // The end of a connection takes both sides, which are in this thread.
+    std::mem::forget(pair);
+    Ok(())
+}
+
+impl Pair {
+    fn new() -> Result<Pair, Box<dyn std::error::Error>> {
+        let context = uct_core::Context::builder().sources(Default::default()).build()?;
+        let net = || -> Result<Net, Box<dyn std::error::Error>> {
+            let worker = Worker::new(&context)?;
+            let resource = context.find(TRANSPORT.0, TRANSPORT.1)?;
+            let iface = worker.open_resource(&resource, IfaceOptions::default())?;
+            let options = NetOptions { wait: Wait::Spin, ..NetOptions::default() };
+            Ok(Net::over(&worker, Selector::of(&worker, vec![iface]), options)?)
+        };
+        let nets = [net()?, net()?];
+        let mut listener = nets[1].block_on(nets[1].listen("127.0.0.1:0"))?;
+        let address = listener.address();
+        let mut accept = pin!(async { listener.accept().await?.accept().await });
+        let mut connect = pin!(nets[0].connect(address).into_future());
+        let (mut sender, mut receiver) = (None, None);
+        let begun = Instant::now();
+        while sender.is_none() || receiver.is_none() {
+            advance(&nets[0], connect.as_mut(), &mut sender);
+            advance(&nets[1], accept.as_mut(), &mut receiver);
+            if begun.elapsed() > PATIENCE {
+                return Err("the two sides do not connect".into());
+            }
+        }
+        let (sender, receiver) = (sender.ok_or("no connection")??, receiver.ok_or("no connection")??);
+        Ok(Pair { sender, receiver, nets })
+    }
+
+    /// Sends many messages in a row, several times: the ring grows, and is active from then on.
+    fn stream(&self) {
+        for _ in 0..STREAMS {
+            let sent = (0..STREAM).take_while(|_| poll(self.sender.send(&[])).is_some()).count();
+            self.drain(sent as u64);
+        }
+    }
+
+    /// Has the receiver take so many messages, outside of what is counted, and the sender its credit.
+    fn drain(&self, messages: u64) {
+        for _ in 0..messages {
+            while poll(self.receiver.recv()).is_none() {
+                turn(&self.nets[1]);
+            }
+        }
+        turn(&self.nets[0]);
+    }
+}
+
+/// Polls what has no output yet, and drives its net.
+fn advance<F: Future>(net: &Net, mut future: Pin<&mut F>, output: &mut Option<F::Output>) {
+    if output.is_none() {
+        let polled = net.block_on(poll_fn(|context| Poll::Ready(future.as_mut().poll(context))));
+        if let Poll::Ready(ready) = polled {
+            *output = Some(ready);
+        }
+    }
+    turn(net);
+}
+
+/// Drives a net for one pass.
+fn turn(net: &Net) {
+    let mut is_over = false;
+    net.block_on(poll_fn(|context| {
+        if std::mem::replace(&mut is_over, true) {
+            return Poll::Ready(());
+        }
+        context.waker().wake_by_ref();
+        Poll::Pending
+    }));
+}
+
+/// The output of a future that is ready; its error is a failure.
+#[inline(always)]
+fn poll<T>(future: impl Future<Output = uct_net::Result<T>>) -> Option<T> {
+    match pin!(future).poll(&mut Context::from_waker(Waker::noop())) {
+        Poll::Ready(output) => Some(output.expect("the connection lives")),
+        Poll::Pending => None,
+    }
+}
+
+/// There is credit, and room in the ring.
+fn send(pair: &Pair, batch: u64) {
+    let sender = &pair.sender;
+    let payload: &[u8] = black_box(&[1; 8]);
+    count_loop!(batch, [sender], poll(sender.send(payload)).expect("a batch fits"));
+    pair.drain(batch);
+}
+
+/// The message is in the ring, and nobody has looked.
+fn receive(pair: &Pair, batch: u64) {
+    for _ in 0..batch {
+        poll(pair.sender.send(&[1; 8])).expect("one message fits");
+        let mut received = false;
+        count(&mut || received = poll(pair.receiver.recv()).is_some());
+        // After a burst, one call of progress finds nothing.
+        pair.drain(u64::from(!received));
+    }
+}
+
+/// The messages have been delivered to the connection.
+fn receive_delivered(pair: &Pair, batch: u64) {
+    for _ in 0..batch {
+        poll(pair.sender.send(&[1; 8])).expect("a batch fits");
+    }
+    for _ in 0..batch {
+        turn(&pair.nets[1]);
+    }
+    let receiver = &pair.receiver;
+    count_loop!(batch, [receiver], black_box(poll(receiver.recv()).expect("it is there")));
+    pair.drain(0);
+}
