@@ -1,7 +1,9 @@
-//! Programs of others over uct-net: hyper, axum, tonic, redis, TLS. The tests of this crate are all that it has; what they need is
-//! used nowhere else.
+//! Programs of others over uct-net: hyper, axum, tonic, redis, TLS. The tests compare what comes back over sockets and over transports, the
+//! program `traffic` compares how fast. What they need is used nowhere else.
 
 #![forbid(unsafe_code)]
+
+pub mod grpc;
 
 /// The code of the page compiles and runs.
 #[cfg(doctest)]

@@ -2,10 +2,11 @@
 //! figure out of what it prints.
 //! Built on `process`; used by `compare`.
 
-use super::table::{Figure, Metric, Row, Table};
+use super::table::{Figure, Metric, Row, TRAFFIC, Table, program_and_arguments};
 use crate::failure::{Context, Failure, Outcome};
 use crate::net::{free_port, is_listening};
-use crate::process::{capture, command, kill_tree, line, spawn, wait_until};
+use crate::process::{capture, cargo, command, kill_tree, line, spawn, wait_until};
+use crate::workspace::Workspace;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -16,12 +17,14 @@ const LISTEN_LIMIT: Duration = Duration::from_secs(10);
 const PERFTEST_ATTEMPTS: u32 = 4;
 /// The programs of xtask/floors.
 pub const FLOORS: &[&str] = &["call", "cacheline", "stream", "tcp"];
+/// The programs of tests/peers.
+pub const PEERS: &[&str] = &["shmipc"];
 
 /// Where programs are.
 pub struct Programs {
-    /// The compiled floors.
+    /// The compiled floors and peers.
     pub floors: PathBuf,
-    /// Directory of uct_perftest and its plugins.
+    /// Directory of uct_perftest and its plugins, and of `traffic`.
     pub ours: PathBuf,
     /// The same of an older build.
     pub before: Option<PathBuf>,
@@ -32,7 +35,11 @@ pub struct Programs {
 impl Programs {
     /// Measures the floor of a row.
     pub fn floor(&self, arguments: &str, metric: Metric) -> Outcome<f64> {
-        let (program, arguments) = arguments.split_once(' ').unwrap_or((arguments, ""));
+        let (program, arguments) = program_and_arguments(arguments);
+        if program == TRAFFIC || PEERS.contains(&program) {
+            let directory = if program == TRAFFIC { &self.ours } else { &self.floors };
+            return figure(&directory.join(program), arguments);
+        }
         if FLOORS.contains(&program) {
             let mut floor = command("taskset");
             floor.args(["-c", "0,1"]).arg(self.floors.join(program)).args(arguments.split_whitespace());
@@ -60,8 +67,17 @@ impl Programs {
 
     /// Measures ours, in this directory.
     pub fn ours(&self, directory: &Path, table: &Table, row: &Row, arguments: &str) -> Outcome<f64> {
+        if row.ours_is_traffic() {
+            return figure(&directory.join(TRAFFIC), program_and_arguments(arguments).1);
+        }
         let side = Side::new(directory.join("uct_perftest"), arguments, self.pinned(Pin::Option));
         json_figure(&side.measure(&["--json"])?, &table.ours[&row.metric])
+    }
+
+    /// The older build, if it has the program that measures the row.
+    pub fn before_of(&self, row: &Row) -> Option<&Path> {
+        let before = self.before.as_deref()?;
+        (!row.ours_is_traffic() || before.join(TRAFFIC).is_file()).then_some(before)
     }
 
     fn pinned(&self, how: Pin) -> Pin {
@@ -169,6 +185,11 @@ fn succeed(command: &mut Command) -> Outcome<String> {
     Err(Failure::new(format!("`{}` failed: {status}\n{stdout}{stderr}", line(command))))
 }
 
+/// Of a program that starts its other side, keeps each on a processor, and prints a number.
+fn figure(program: &Path, arguments: &str) -> Outcome<f64> {
+    number(&succeed(command(program).args(arguments.split_whitespace()))?)
+}
+
 fn number(printed: &str) -> Outcome<f64> {
     printed.trim().parse().context(|| format!("expected a number, got {printed:?}"))
 }
@@ -180,6 +201,7 @@ pub fn ucx_figure(printed: &str, metric: Metric) -> Outcome<f64> {
         Metric::Latency => (1, 1e3),
         Metric::Rate => (7, 1e-6),
         Metric::Bandwidth => (5, 1.048_576),
+        Metric::Requests | Metric::Cpu => return Err(Failure::new("ucx_perftest does not measure this")),
     };
     // The number of iterations is aligned to the right.
     let mut lines = printed.lines().rev().map(str::trim_start);
@@ -221,6 +243,27 @@ pub fn compile_floors(sources: &Path, into: &Path) -> Outcome {
         let mut rustc = command(std::env::var_os("RUSTC").unwrap_or_else(|| "rustc".into()));
         rustc.args(["--edition", "2024", "-O", "-o"]).arg(into.join(floor)).arg(source);
         crate::process::run(&mut rustc, LIMIT)?;
+    }
+    Ok(())
+}
+
+/// Builds tests/peers, whose libraries are fetched for it, and puts its programs beside the floors.
+pub fn build_peers(workspace: &Workspace, into: &Path) -> Outcome {
+    let mut build = cargo();
+    build.args([
+        "build",
+        "--release",
+        "--locked",
+        "--manifest-path",
+        "tests/peers/Cargo.toml",
+        "--target-dir",
+    ]);
+    build.arg(workspace.target().join("peers"));
+    let built = workspace.run_build(&mut build)?;
+    std::fs::create_dir_all(into).context(|| format!("cannot make {}", into.display()))?;
+    for peer in PEERS {
+        let (from, to) = (built.program(peer)?, into.join(peer));
+        std::fs::copy(from, &to).context(|| format!("cannot make {}", to.display()))?;
     }
     Ok(())
 }

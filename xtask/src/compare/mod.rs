@@ -1,7 +1,7 @@
 //! `cargo xtask compare`: what the machine can do, what UCX does and what ours does, also in an older build, in turn and in one run,
 //! since times here change by the second. Medians and ratios of what was measured side by side.
-//! Built on the floors beside this crate, Debian's UCX and uct_perftest; the rows are in tests/compare*.toml. `--sweep` measures whole
-//! curves instead.
+//! Built on the floors beside this crate, Debian's UCX and uct_perftest; the rows are in tests/compare*.toml. `--net` compares uct-net with what
+//! does the same; `--sweep` measures whole curves.
 
 mod measure;
 mod regret;
@@ -16,11 +16,11 @@ use crate::vm;
 use crate::workspace::Workspace;
 use clap::Args;
 use comfy_table::{CellAlignment, presets::UTF8_FULL_CONDENSED};
-use measure::Programs;
+use measure::{PEERS, Programs};
 use rounds::{BEFORE, FLOOR, MEASURED, OURS, Rounds, UCX};
 use std::fs;
 use std::path::{Path, PathBuf};
-use table::{Row, Table};
+use table::{Row, TRAFFIC, Table};
 
 /// What is measured of ours.
 const PROGRAM: &str = "uct_perftest";
@@ -44,6 +44,10 @@ pub struct Options {
     /// The rows of tests/compare-verbs.toml, in a virtual machine with verbs devices
     #[arg(long)]
     verbs: bool,
+
+    /// The rows of tests/compare-net.toml: uct-net beside sockets of tokio and libraries of others
+    #[arg(long, conflicts_with_all = ["verbs", "table", "sweep"])]
+    net: bool,
 
     /// Rows from this file, with the programs of --programs: nothing is built or installed
     #[arg(long, value_name = "FILE", requires = "programs", conflicts_with = "verbs", group = "measured")]
@@ -71,6 +75,11 @@ pub struct Options {
 }
 
 impl Options {
+    /// The rows that are asked for.
+    fn rows<'a>(&self, table: &'a Table) -> impl Iterator<Item = &'a Row> {
+        table.row.iter().filter(|row| self.only.as_ref().is_none_or(|only| row.name.contains(only)))
+    }
+
     fn rounds(&self, default: u8) -> u8 {
         self.rounds.unwrap_or(default)
     }
@@ -111,6 +120,9 @@ pub fn run(options: &Options) -> Outcome<u8> {
     if options.verbs {
         return in_machine(options, &workspace);
     }
+    if options.net {
+        return beside_peers(options, &workspace);
+    }
     apt::require(PACKAGES)?;
     let table = Table::read(&workspace.root().join("tests/compare.toml"))?;
     let built = vm::build(&workspace, "release")?;
@@ -118,6 +130,18 @@ pub fn run(options: &Options) -> Outcome<u8> {
     let floors = workspace.target().join("floors");
     measure::compile_floors(&workspace.root().join("xtask/floors"), &floors)?;
     compare(options, &table, &programs(floors, ours, &table))
+}
+
+/// The rows of tests/compare-net.toml.
+fn beside_peers(options: &Options, workspace: &Workspace) -> Outcome<u8> {
+    let table = Table::read(&workspace.root().join("tests/compare-net.toml"))?;
+    let built = workspace.build(&["build", "--release", "--package", "uct-stacks", "--bin", TRAFFIC])?;
+    let floors = workspace.target().join("floors");
+    if options.rows(&table).any(|row| PEERS.iter().any(|peer| row.uses(peer))) {
+        measure::build_peers(workspace, &floors)?;
+    }
+    let ours = built.program(TRAFFIC)?.with_file_name("");
+    compare(options, &table, &Programs { floors, ours, before: options.before.clone(), pin: table.pin })
 }
 
 /// The files of an older build that are measured. It has to be a directory that contains the program.
@@ -182,10 +206,7 @@ fn compare(options: &Options, table: &Table, programs: &Programs) -> Outcome<u8>
     header.extend(titles(&["goal", "rounds"]));
     shown.set_header(header);
     let mut status = 0;
-    for row in &table.row {
-        if options.only.as_ref().is_some_and(|only| !row.name.contains(only.as_str())) {
-            continue;
-        }
+    for row in options.rows(table) {
         let (rounds, complaints) = measure_row(options.rounds(ROUNDS), table, row, programs);
         for complaint in &complaints {
             eprintln!("{}: {complaint}", row.name);
@@ -226,7 +247,7 @@ fn measure_row(wanted: u8, table: &Table, row: &Row, programs: &Programs) -> (Ro
         &|| row.floor.as_ref().map(|floor| programs.floor(floor, row.metric)),
         &|| row.ucx.as_ref().map(|ucx| programs.ucx(row, ucx)),
         &|| ours(&programs.ours),
-        &|| programs.before.as_ref().and_then(|directory| ours(directory)),
+        &|| programs.before_of(row).and_then(&ours),
     ];
     let mut goes_on = [true; MEASURED];
     let mut rounds = Rounds::new(row.metric, table.disturbed);

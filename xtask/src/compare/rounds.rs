@@ -80,8 +80,8 @@ impl Rounds {
 
     fn slowness(&self, figure: f64) -> f64 {
         match self.metric {
-            Metric::Latency => figure,
-            Metric::Rate | Metric::Bandwidth => figure.recip(),
+            Metric::Latency | Metric::Cpu => figure,
+            Metric::Rate | Metric::Bandwidth | Metric::Requests => figure.recip(),
         }
     }
 }

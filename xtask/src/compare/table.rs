@@ -7,6 +7,9 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
+/// The program of tests/stacks: the same traffic over sockets and over transports.
+pub const TRAFFIC: &str = "traffic";
+
 /// A table of comparisons.
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -36,21 +39,26 @@ pub struct Figure {
 #[derive(Clone, Copy, Debug, Deserialize, Eq, Ord, PartialEq, PartialOrd)]
 #[serde(rename_all = "lowercase")]
 pub enum Metric {
-    /// Half a round trip, the median, in ns.
+    /// In ns; where nothing else is said half a round trip, the median.
     Latency,
     /// Million messages a second.
     Rate,
     /// Millions of bytes a second.
     Bandwidth,
+    /// Requests a second.
+    Requests,
+    /// Processor time of both sides in ns, of a request or of 1000 bytes.
+    Cpu,
 }
 
 impl Metric {
     /// The unit of its figures.
     pub fn unit(self) -> &'static str {
         match self {
-            Metric::Latency => "ns",
+            Metric::Latency | Metric::Cpu => "ns",
             Metric::Rate => "M/s",
             Metric::Bandwidth => "MB/s",
+            Metric::Requests => "/s",
         }
     }
 }
@@ -63,17 +71,36 @@ pub struct Row {
     pub name: String,
     /// What is compared.
     pub metric: Metric,
-    /// A program of xtask/floors, or one of the perftest package (ib_send_lat and its kind), with arguments.
+    /// A program of xtask/floors, of tests/peers or `traffic` of tests/stacks, or one of the perftest package (ib_send_lat and its kind), with
+    /// arguments.
     pub floor: Option<String>,
     /// Arguments of ucx_perftest.
     pub ucx: Option<String>,
     /// What UCX's figure is multiplied with, where it means something else than ours.
     #[serde(default = "one")]
     pub ucx_factor: f64,
-    /// Arguments of uct_perftest.
+    /// Arguments of uct_perftest, or `traffic` with arguments.
     pub ours: Option<String>,
     /// The goals, as ratios, as text.
     pub goal: Option<String>,
+}
+
+impl Row {
+    /// Whether what is ours is measured by [`TRAFFIC`].
+    pub fn ours_is_traffic(&self) -> bool {
+        self.ours.as_deref().is_some_and(|ours| program_and_arguments(ours).0 == TRAFFIC)
+    }
+
+    /// Whether a program of this name measures the floor or ours.
+    pub fn uses(&self, program: &str) -> bool {
+        let commands = [&self.floor, &self.ours].into_iter().flatten();
+        commands.map(|command| program_and_arguments(command).0).any(|used| used == program)
+    }
+}
+
+/// The first word of a command, and the others.
+pub fn program_and_arguments(command: &str) -> (&str, &str) {
+    command.split_once(' ').unwrap_or((command, ""))
 }
 
 fn one() -> f64 {
@@ -94,7 +121,8 @@ impl Table {
                 "`disturbed` is how many times its lower quartile a figure may take, 1 or more",
             ));
         }
-        match table.row.iter().find(|row| row.ours.is_some() && !table.ours.contains_key(&row.metric)) {
+        let by_perftest = |row: &&Row| row.ours.is_some() && !row.ours_is_traffic();
+        match table.row.iter().filter(by_perftest).find(|row| !table.ours.contains_key(&row.metric)) {
             Some(row) => {
                 Err(Failure::new(format!("`{}`: [ours] does not say where {:?} is", row.name, row.metric)))
             }
@@ -111,11 +139,15 @@ mod tests {
     fn the_committed_tables_are_valid() {
         assert!(!Table::parse(include_str!("../../../tests/compare.toml")).unwrap().row.is_empty());
         assert!(!Table::parse(include_str!("../../../tests/compare-verbs.toml")).unwrap().row.is_empty());
+        assert!(!Table::parse(include_str!("../../../tests/compare-net.toml")).unwrap().row.is_empty());
     }
 
     #[test]
     fn a_metric_without_a_place_is_refused() {
-        let text = "pin = true\nours = {}\n[[row]]\nname = 'x'\nmetric = 'rate'\nours = ''\n";
+        let text = "pin = true\nours = {}\n[[row]]\nname = 'x'\nmetric = 'rate'\nours = '-t am_bw'\n";
         assert!(Table::parse(text).err().unwrap().to_string().contains("Rate"));
+        // It prints the figure alone.
+        let row = Table::parse(&text.replace("-t am_bw", "traffic flow tcp")).unwrap().row.remove(0);
+        assert!(row.uses(TRAFFIC) && !row.uses("tcp"));
     }
 }
