@@ -4,7 +4,6 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize, Serializer};
 
-use super::verdict::Verdict;
 use crate::attr::{Capabilities, IfaceAttr, OpLimits};
 
 /// The operation that the choice is made for.
@@ -132,11 +131,6 @@ impl Request {
     #[must_use]
     pub fn with_header(self, header: usize) -> Request {
         Request { header, ..self }
-    }
-
-    /// Whether an interface with these attributes has the operation and the other capabilities, and takes the size.
-    pub fn fits(&self, attr: &IfaceAttr) -> bool {
-        Verdict::check(self, attr).is_ok()
     }
 
     /// The header that counts against the limits of an interface.

@@ -51,6 +51,13 @@ pub(super) fn rejected(stage: Stage, check: impl Into<String>, hint: &str) -> Ve
     Verdict::Rejected { stage, check: check.into(), hint: hint.to_owned() }
 }
 
+impl Request {
+    /// Whether an interface with these attributes has the operation and the other capabilities, and takes the size.
+    pub fn fits(&self, attr: &IfaceAttr) -> bool {
+        Verdict::check(self, attr).is_ok()
+    }
+}
+
 impl Verdict {
     /// Refuses a request that an interface is not able to meet, by its attributes alone.
     pub(super) fn check(request: &Request, attr: &IfaceAttr) -> Result<(), Verdict> {
