@@ -65,7 +65,7 @@ fn resolve_and_listen() -> Vec<Row> {
     vec![
         Row::new("an address without a port", refused(patient(), "db", |connect| connect)),
         Row::new("the port is in use", listen(&taken)),
-        Row::new("the address is another machine's", listen("192.0.2.1:0")),
+        Row::new("the address is another machine's", listen("203.0.113.77:0")),
     ]
 }
 
@@ -78,7 +78,7 @@ fn call() -> Vec<Row> {
     let late = refused(patient(), &format!("unix:{}", path.display()), |connect| connect.within(SHORT));
     std::fs::remove_file(&path).expect("a socket");
     drop(first);
-    let elsewhere = "192.0.2.1:0".parse().expect("an address");
+    let elsewhere = "203.0.113.77:0".parse().expect("an address");
     vec![
         Row::new("no program listens", refused(patient(), "127.0.0.1:1", |connect| connect)),
         Row::new("no Unix socket at the path", refused(patient(), "unix:/no/such/path", |connect| connect)),
@@ -87,7 +87,7 @@ fn call() -> Vec<Row> {
             "the source address is another machine's",
             refused(patient(), "127.0.0.1:1", |connect| connect.from(elsewhere)),
         )
-        .replace("192.0.2.1:0", "ADDRESS"),
+        .replace("203.0.113.77:0", "ADDRESS"),
     ]
 }
 
@@ -151,12 +151,15 @@ fn lane() -> Vec<Row> {
         assert_eq!(raw.welcome(&mut caller), raw::TAKEOVER);
         let _ = ended.recv_timeout(LIMIT);
     });
+    // Devices and plugins of this machine.
+    let others = none.reason.split_once("the peer offers no tcp").expect("the reason of tcp/lo").1.to_owned();
     let impatient = NetOptions { lane_timeout: SHORT, ..patient() };
     let late = refused(impatient, &address, |connect| connect.require("tcp/lo"));
     drop(end);
     server.join().expect("the server's thread");
     vec![
-        Row::new("no transport that both sides have and permit", none),
+        Row::new("no transport that both sides have and permit", none)
+            .replace(others, "; … (the reason of each other candidate)"),
         Row::new("the chosen transport carries nothing", late).replace("50ms", "2s"),
     ]
 }
