@@ -3,7 +3,9 @@
 use std::cmp::Ordering;
 use std::ptr::NonNull;
 
-use uct_core::{Access, Error, MdFlags, Memory, MemoryKind, MultiDomainMemory, PackedKeys, RemoteKey};
+use uct_core::{
+    Access, Error, MdFlags, Memory, MemoryKind, MultiDomainMemory, PackedKeys, RemoteKey, Resource,
+};
 
 use super::case;
 use crate::access::{Way, is_refusal, perform};
@@ -214,8 +216,11 @@ fn further_domain(setup: &Setup) {
     registers(setup, &pair.receiver);
     let own = pair.receiver.iface.memory_domain();
     let context = crate::Target::context(setup.target.linkage, &setup.config, &[]).expect("a context");
-    let resource = setup.target.resource(&context).expect("it was there a moment ago");
-    let domain = context.memory_domain(&resource).unwrap_or_else(|refused| panic!("{refused}"));
+    // On the device of the receiver, which may be another one than the sender's.
+    let there = pair.receiver.iface.resource();
+    let is_same = |other: &&Resource| (&other.transport, &other.device) == (&there.transport, &there.device);
+    let resource = context.resources().iter().find(is_same).expect("it was there a moment ago");
+    let domain = context.memory_domain(resource).unwrap_or_else(|refused| panic!("{refused}"));
     let bytes = pattern(setup.seed, 4096);
     let memory = pair.receiver.memory(bytes.clone());
     let address = memory.address();
