@@ -80,7 +80,8 @@ impl Way {
             Way::GetShort => (0, attributes.get.max_short),
             Way::GetBcopy => (0, attributes.get.max_bcopy),
             Way::GetZcopy => (attributes.get.min_zcopy, attributes.get.max_zcopy),
-            Way::GetInto => (0, usize::MAX),
+            // Several pieces, one of which is short.
+            Way::GetInto => (0, attributes.get.max_short.saturating_mul(3).saturating_add(1)),
         }
     }
 
