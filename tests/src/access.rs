@@ -80,8 +80,7 @@ impl Way {
             Way::GetShort => (0, attributes.get.max_short),
             Way::GetBcopy => (0, attributes.get.max_bcopy),
             Way::GetZcopy => (attributes.get.min_zcopy, attributes.get.max_zcopy),
-            // Several pieces, one of which is short.
-            Way::GetInto => (0, attributes.get.max_short.saturating_mul(3).saturating_add(1)),
+            Way::GetInto => (0, usize::MAX),
         }
     }
 

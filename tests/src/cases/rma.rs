@@ -23,7 +23,11 @@ fn every_size(setup: &Setup, way: Way) {
     if !Way::of(&pair.sender).contains(&way) {
         setup.skip("it waits for the other end, which needs a thread of its own");
     }
-    let (least, most) = way.limits(pair.sender.attributes());
+    let (least, mut most) = way.limits(pair.sender.attributes());
+    if matches!(way, Way::GetInto) {
+        // Several pieces, one of which is short.
+        most = pair.sender.attributes().get.max_short.saturating_mul(3).saturating_add(1);
+    }
     for (index, size) in sizes(least, most).into_iter().enumerate() {
         // An odd place, so that nothing is aligned by chance.
         let start = GUARD + index % 9;
