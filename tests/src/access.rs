@@ -27,13 +27,11 @@ pub enum Way {
     GetBcopy,
     /// Into registered memory.
     GetZcopy,
-    /// Into a slice, at once.
-    GetInto,
 }
 
 impl Way {
     /// All of them.
-    pub const ALL: [Way; 8] = [
+    pub const ALL: [Way; 7] = [
         Way::PutShort,
         Way::PutBcopy,
         Way::PutZcopy,
@@ -41,7 +39,6 @@ impl Way {
         Way::GetShort,
         Way::GetBcopy,
         Way::GetZcopy,
-        Way::GetInto,
     ];
 
     /// The capability that it needs.
@@ -50,13 +47,13 @@ impl Way {
             Way::PutShort | Way::PutFrom => Capabilities::PUT_SHORT,
             Way::PutBcopy => Capabilities::PUT_BCOPY,
             Way::PutZcopy => Capabilities::PUT_ZCOPY,
-            Way::GetShort | Way::GetInto => Capabilities::GET_SHORT,
+            Way::GetShort => Capabilities::GET_SHORT,
             Way::GetBcopy => Capabilities::GET_BCOPY,
             Way::GetZcopy => Capabilities::GET_ZCOPY,
         }
     }
 
-    /// Those that an interface has, and that may be used while one thread drives both ends: an emulated `get_short` or `get_into`
+    /// Those that an interface has, and that may be used while one thread drives both ends: an emulated `get_short`
     /// waits inside of the call for the other end.
     pub fn of(side: &Side) -> Vec<Way> {
         let blocks = side.iface.emulated() & Capabilities::GET_SHORT;
@@ -80,7 +77,6 @@ impl Way {
             Way::GetShort => (0, attributes.get.max_short),
             Way::GetBcopy => (0, attributes.get.max_bcopy),
             Way::GetZcopy => (attributes.get.min_zcopy, attributes.get.max_zcopy),
-            Way::GetInto => (0, usize::MAX),
         }
     }
 
@@ -111,12 +107,9 @@ impl Way {
                 source.fill(0xee);
                 answer.map(|()| Posted::Done)
             }
-            Way::GetShort | Way::GetInto => {
+            Way::GetShort => {
                 let mut buffer = vec![0; bytes.len()];
-                let answer = match self {
-                    Way::GetShort => ep.get_short(&mut buffer, remote, key),
-                    _ => ep.get_into(&mut buffer, remote, key),
-                };
+                let answer = ep.get_short(&mut buffer, remote, key);
                 place = Place::Here(buffer);
                 answer.map(|()| Posted::Done)
             }

@@ -31,7 +31,7 @@
 //!
 //! - **Threads.** `Context` and [`MemoryDomain`] may be used by any thread. `Worker`, `Iface`, `Ep`, [`Memory`] and [`Completion`] belong to one
 //!   thread; a [`WorkerHandle`] wakes a worker from others.
-//! - **Blocking.** Operations of an endpoint do not block, except [`Ep::get_short`] and [`Ep::get_into`] over transports that wait for the peer. Building a
+//! - **Blocking.** Operations of an endpoint do not block, except [`Ep::get_short`] over transports that wait for the peer. Building a
 //!   context, opening interfaces, [`Ep::connect_to_ep`], allocating and registering memory make system calls and may block. `wait` and `retry`
 //!   block up to the limit that they are given.
 //! - **Errors.** Operations return an [`Error`], which is a status. [`Error::NO_RESOURCE`] means that nothing happened: make progress and try

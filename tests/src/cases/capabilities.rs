@@ -210,11 +210,6 @@ fn remote_access<'a>(
             has: has.contains(Capabilities::GET_SHORT),
             call: Box::new(move || ep.get_short(&mut [0; 8], at, key)),
         });
-        asks.push(Ask {
-            name: "get_into",
-            has: has.contains(Capabilities::GET_SHORT),
-            call: Box::new(move || ep.get_into(&mut [0; 8], at, key)),
-        });
     }
     let can = |ops: u32, op: AtomicOp| ops & op.bit() != 0;
     let AtomicOps { post: post32, fetch: fetch32, .. } = attributes.atomic32;

@@ -1,4 +1,4 @@
-//! `get_short` and `get_into` are done at return: its target is served by a thread of its own, since the case itself is inside of the call.
+//! `get_short` is done at return: its target is served by a thread of its own, since the case itself is inside of the call.
 
 use std::time::{Duration, Instant};
 
@@ -23,18 +23,6 @@ fn get(
 ) -> Result<Vec<u8>, Error> {
     let mut buffer = vec![0; length];
     retry("get_short", || side.worker.progress(), || link.get_short(&mut buffer, at, key))?;
-    Ok(buffer)
-}
-
-fn get_into(
-    side: &Side,
-    link: &Link,
-    length: usize,
-    at: u64,
-    key: &uct_core::RemoteKey,
-) -> Result<Vec<u8>, Error> {
-    let mut buffer = vec![0; length];
-    retry("get_into", || side.worker.progress(), || link.get_into(&mut buffer, at, key))?;
     Ok(buffer)
 }
 
@@ -90,35 +78,6 @@ fn too_long(setup: &Setup) {
     let read = get(&side, &link, most, target.address, &key).expect("as much as is allowed");
     check_bytes("the longest get_short", &read, &bytes[..most]);
     link.check_alive();
-}
-
-fn into_a_slice(setup: &Setup) {
-    let side = setup.open(IfaceOptions::default());
-    let piece = side.attributes().get.max_short.min(1 << 20);
-    let bytes = pattern(setup.seed, 3 * piece + 100);
-    let target = Elsewhere::new(setup, bytes.clone());
-    let link = target.connect(&side);
-    let key = side.iface.memory_domain().unpack(&target.key).unwrap_or_else(|refused| panic!("{refused}"));
-    for size in [0, 1, 8, piece - 1, piece, piece + 1, 2 * piece, 3 * piece - 1, 3 * piece, 3 * piece + 3] {
-        let start = size % 97;
-        let read = get_into(&side, &link, size, target.address + start as u64, &key);
-        let read = read.unwrap_or_else(|error| panic!("get_into of {size} bytes: {error}"));
-        check_bytes(&format!("get_into of {size} bytes"), &read, &bytes[start..start + size]);
-    }
-    link.check_alive();
-    let end = target.address + bytes.len() as u64;
-    for (what, length, at) in [
-        ("a last piece beyond the end", 2 * piece, end - 2 * piece as u64 + 1),
-        ("a first piece ahead of the start", 2 * piece, target.address - 1),
-        ("around the end of the address space", 2 * piece, u64::MAX - piece as u64 + 1),
-    ] {
-        let link = target.connect(&side);
-        let answer = get_into(&side, &link, length, at, &key);
-        let error = answer.expect_err(what);
-        assert!(crate::access::is_refusal(error), "{what}: {error} is no refusal");
-    }
-    drop(link);
-    check_bytes("memory that was only read", &target.end(), &bytes);
 }
 
 /// A stopped peer serves no request; where the target's processor is not needed, the call succeeds.
@@ -188,7 +147,6 @@ const NEEDS_PUT: Needs = Needs::all(Capabilities::GET_SHORT.union(Capabilities::
 pub(super) const CASES: &[Case] = &[
     case("get_short of every size reads what another thread has", NEEDS, every_size),
     case("get_short beyond max_short is refused", NEEDS, too_long),
-    Case { logs: None, ..case("get_into of every size reads what another thread has", NEEDS, into_a_slice) },
     Case {
         logs: None,
         ..case("get_short at a wrong address is refused and others go on", NEEDS, wrong_places)

@@ -23,11 +23,7 @@ fn every_size(setup: &Setup, way: Way) {
     if !Way::of(&pair.sender).contains(&way) {
         setup.skip("it waits for the other end, which needs a thread of its own");
     }
-    let (least, mut most) = way.limits(pair.sender.attributes());
-    if matches!(way, Way::GetInto) {
-        // Several pieces, one of which is short.
-        most = pair.sender.attributes().get.max_short.saturating_mul(3).saturating_add(1);
-    }
+    let (least, most) = way.limits(pair.sender.attributes());
     for (index, size) in sizes(least, most).into_iter().enumerate() {
         // An odd place, so that nothing is aligned by chance.
         let start = GUARD + index % 9;
@@ -65,7 +61,6 @@ every_size! {
     get_short GetShort
     get_bcopy GetBcopy
     get_zcopy GetZcopy
-    get_into GetInto
 }
 
 /// Local memory, and which of its bytes a vector names, in order.
@@ -320,7 +315,6 @@ pub(super) const CASES: &[Case] = &[
     case("get_short of every size reads what is there", Needs::all(Capabilities::GET_SHORT), get_short),
     case("get_bcopy of every size reads what is there", Needs::all(Capabilities::GET_BCOPY), get_bcopy),
     case("get_zcopy of every size reads what is there", Needs::all(Capabilities::GET_ZCOPY), get_zcopy),
-    case("get_into of every size reads what is there", Needs::all(Capabilities::GET_SHORT), get_into),
     case("put_zcopy gathers vectors and strided blocks", Needs::all(Capabilities::PUT_ZCOPY), put_vectors),
     case(
         "get_zcopy scatters to vectors and strided blocks",

@@ -184,7 +184,7 @@ fn first_of(
 /// written. `None` if there is none. Blocks as reading a plain file does.
 ///
 /// # Errors
-/// Why it is not read, for people.
+/// The reason why it is not read, as text.
 pub fn read_trusted(path: &Path) -> Result<Option<String>, String> {
     match read_if_there(path) {
         Ok(Some(bytes)) => String::from_utf8(bytes).map(Some).map_err(|_| "it is not UTF-8".to_owned()),

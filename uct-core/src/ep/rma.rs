@@ -95,35 +95,6 @@ impl Ep {
         self.put_bcopy(remote_address, key, pack).map(drop)
     }
 
-    /// Reads remote memory into a slice of any length; all of it is there at return.
-    ///
-    /// Where remote memory is reached directly (`self`, shared memory) that is one copy. Elsewhere it blocks as [`Ep::get_short`] does,
-    /// which it calls for each piece of [`crate::OpLimits::max_short`] bytes: the time limit of the transport holds for each piece.
-    /// To read without blocking use [`Ep::get_bcopy`] or [`Ep::get_zcopy`].
-    ///
-    /// # Errors
-    /// As [`Ep::get_short`]. The slice may contain a part of what was read then; a further call begins anew.
-    #[inline]
-    pub fn get_into(&self, target: &mut [u8], remote_address: u64, key: &RemoteKey) -> Result {
-        let most = self.inner.iface.attributes().get.max_short;
-        // A transport without a limit above zero has no such operation, and its slot returns that.
-        if target.len() <= most || most == 0 {
-            return self.get_short(target, remote_address, key);
-        }
-        self.get_pieces(target, most, remote_address, key)
-    }
-
-    #[inline(never)]
-    fn get_pieces(&self, target: &mut [u8], most: usize, remote_address: u64, key: &RemoteKey) -> Result {
-        let mut address = remote_address;
-        for piece in target.chunks_mut(most) {
-            self.get_short(piece, address, key)?;
-            // Memory does not reach around the end of the address space, so a piece after that is refused.
-            address = address.wrapping_add(most as u64);
-        }
-        Ok(())
-    }
-
     /// Writes to remote memory; the bytes are copied. Limit: [`crate::OpLimits::max_short`], which is more than any slice has where remote
     /// memory is reached directly (`self`, shared memory).
     ///
@@ -191,7 +162,8 @@ impl Ep {
         })
     }
 
-    /// Reads remote memory; done at return. Limit: [`crate::OpLimits::max_short`]; [`Ep::get_into`] has none. Where remote memory is not
+    /// Reads remote memory; done at return. Limit: [`crate::OpLimits::max_short`], which is more than any slice has where remote memory is reached
+    /// directly (`self`, shared memory): the call for data that go into a slice. Where remote memory is not
     /// reached directly, it waits for the peer, for a time that the transport limits (`get_timeout` of `tcp` and `ud_verbs`, `peer_timeout` of
     /// `rc_verbs`), and makes progress of the interface meanwhile. One copy, where [`Ep::get_bcopy`] makes one and its closure often another.
     ///
@@ -285,8 +257,6 @@ impl<F: FnOnce(&[u8])> Unpacking<F> {
 
 #[cfg(test)]
 mod tests {
-    use ucs::Error;
-
     use super::*;
     use crate::{Access, Context, Memory, Worker};
 
@@ -300,7 +270,7 @@ mod tests {
         (worker, ep, memory, key)
     }
 
-    /// The long ways of `put_from` and `get_into`, which `self` has no need of.
+    /// The long way of `put_from`, which `self` has no need of.
     #[test]
     fn a_slice_that_is_no_short_put_is_packed() {
         let (_worker, ep, memory, key) = open(vec![0; 4096]);
@@ -309,27 +279,5 @@ mod tests {
         let expected = [&[0; 10][..], &source, &[0; 3086]].concat();
         assert_eq!(memory.to_vec(), expected);
         assert_eq!((ep.counters().put.operations, ep.counters().put.bytes), (1, 1000));
-    }
-
-    #[test]
-    fn a_slice_is_filled_piece_by_piece_up_to_one_that_is_refused() {
-        let bytes: Vec<u8> = (0..1000).map(|index| (index / 3) as u8).collect();
-        let (_worker, ep, memory, key) = open(bytes.clone());
-        let address = memory.address();
-        let mut target = [0; 1000];
-        for (length, pieces) in [(1, 1), (100, 1), (101, 2), (300, 3), (301, 4)] {
-            target.fill(0xee);
-            let before = ep.counters().get.operations;
-            ep.get_pieces(&mut target[..length], 100, address + 7, &key).unwrap();
-            assert_eq!(target[..length], bytes[7..7 + length]);
-            assert_eq!(target[length..], vec![0xee; 1000 - length]);
-            assert_eq!(ep.counters().get.operations - before, pieces);
-        }
-        target.fill(0xee);
-        let beyond = ep.get_pieces(&mut target[..300], 100, address + 701, &key);
-        assert_eq!(beyond, Err(Error::OUT_OF_RANGE));
-        assert_eq!(target[..200], bytes[701..901]);
-        assert_eq!(target[200..], [0xee; 800]);
-        assert!(ep.get_pieces(&mut target[..300], 100, u64::MAX - 99, &key).is_err());
     }
 }

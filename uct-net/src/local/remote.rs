@@ -42,7 +42,7 @@ impl RemoteMemory {
 }
 
 impl Connection {
-    /// Allocates `length` zeroed bytes, registered with the transport of this connection, for the peer to read, write and update once
+    /// Allocates at least `length` zeroed bytes, registered with the transport of this connection, for the peer to read, write and update once
     /// it is shared. Blocks for some system calls.
     ///
     /// # Errors

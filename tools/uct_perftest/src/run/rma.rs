@@ -112,7 +112,7 @@ impl Side {
             }
             Layout::Bcopy if is_direct(&ep.iface().attributes().get) => {
                 let mut buffer = bytes(case.size)?;
-                self.one_sided(count, recorder, || driver.post(|| ep.get_into(&mut buffer, place, key)))
+                self.one_sided(count, recorder, || driver.post(|| ep.get_short(&mut buffer, place, key)))
             }
             Layout::Bcopy => {
                 let (buffer, size) = (Rc::new(RefCell::new(bytes(case.size)?)), case.size);
