@@ -43,7 +43,7 @@ impl fmt::Debug for RemoteMemory {
 /// An operation starts when it is first polled. One that has started continues when its future is dropped, and keeps its memory until it has
 /// ended.
 impl Connection {
-    /// Allocates `length` zeroed bytes, registered with the transport of this connection, for the peer to read, write and update once
+    /// Allocates at least `length` zeroed bytes, registered with the transport of this connection, for the peer to read, write and update once
     /// it is shared. Blocks for some system calls.
     ///
     /// # Errors
