@@ -160,7 +160,7 @@ pub(super) struct Connection<T: Handles> {
     pub(super) finish_received: bool,
     /// It is in the table's queue of those with something to say.
     pub(super) is_queued: bool,
-    /// The period in which the table's crowd has counted it last.
+    /// The period in which `Pacing` has counted it last.
     pub(super) counted: u8,
     /// A peer has made it: it counts among those of its port.
     pub(super) is_peers: bool,

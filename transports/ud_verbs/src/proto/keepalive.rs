@@ -24,7 +24,7 @@ pub(super) struct Keepalive {
 }
 
 impl Keepalive {
-    /// `interval` in nanoseconds; `None`: nobody gets a turn.
+    /// `interval` in nanoseconds; `None`: no place gets a turn.
     pub(super) fn new(interval: Option<u64>) -> Keepalive {
         Keepalive { interval: interval.unwrap_or(0), cursor: 0, last: Time::default(), at: Time::NEVER }
     }

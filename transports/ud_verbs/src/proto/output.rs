@@ -170,7 +170,7 @@ impl<T: Handles> Table<T> {
                 let delay = now.since(connection.last_heard);
                 let pace = match connection.receiver.unacknowledged() {
                     0 => 0,
-                    _ => self.crowd.pace(now, &mut connection.counted, self.settings.receives),
+                    _ => self.pacing.pace(now, &mut connection.counted, self.settings.receives),
                 };
                 write_ack(out, &connection.receiver.tell(delay, pace));
                 self.counters.acknowledgements += 1;

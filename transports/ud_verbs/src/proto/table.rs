@@ -8,10 +8,10 @@ use std::collections::{HashMap, VecDeque};
 use super::answer::Answer;
 use super::connection::{Connection, ConnectionId, Failure, Handles, Opening, Phase};
 use super::control::Invitation;
-use super::crowd::Crowd;
 use super::header::{HEADER_SIZE, Key, flag};
 use super::keepalive::Keepalive;
 use super::origin::{Origin, Pairing};
+use super::pacing::Pacing;
 use super::psn::Psn;
 use super::secret::Secret;
 use super::settings::{SettingError, Settings};
@@ -82,7 +82,7 @@ pub struct Table<T: Handles> {
     /// Connections with a deadline.
     pub(super) wheel: Wheel,
     pub(super) keepalive: Keepalive,
-    pub(super) crowd: Crowd,
+    pub(super) pacing: Pacing,
     /// Since when this side has been looking at its deadlines in time: a silence counts from here at the earliest.
     pub(super) awake_since: Time,
     pub(super) events: VecDeque<Event>,
@@ -182,7 +182,7 @@ impl<T: Handles> Table<T> {
             timing,
             output_queue: VecDeque::new(),
             wheel: Wheel::new(),
-            crowd: Crowd::default(),
+            pacing: Pacing::default(),
             awake_since: Time::default(),
             events: VecDeque::new(),
             counters: Counters::default(),

@@ -134,7 +134,7 @@ fn send(pair: &Pair, batch: u64) {
     pair.drain(batch);
 }
 
-/// The message is in the ring, and nobody has looked.
+/// The message is in the ring and has not been received.
 fn receive(pair: &Pair, batch: u64) {
     for _ in 0..batch {
         poll(pair.sender.send(&[1; 8])).expect("one message fits");

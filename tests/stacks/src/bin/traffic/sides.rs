@@ -36,7 +36,7 @@ pub fn end_with_input() {
     });
 }
 
-/// Tells the client where the server listens.
+/// Sends the address of the server to the client.
 pub fn announce(address: &str) -> Outcome {
     println!("{address}");
     Ok(std::io::stdout().flush()?)

@@ -7,16 +7,16 @@ use super::time::Time;
 /// Peers that send in the same period do so at the same time: 134 ms, as a power of two of nanoseconds.
 const PERIOD_SHIFT: u32 = 27;
 
-/// The peers that send.
+/// The number of peers that send.
 #[derive(Default)]
-pub(super) struct Crowd {
+pub(super) struct Pacing {
     period: u64,
     /// Peers in this period so far, and in the one before.
     peers: u32,
     before: u32,
 }
 
-impl Crowd {
+impl Pacing {
     /// Counts a peer that sends, once in a period, which it remembers in `counted`. Returns how many round trips it is to wait between
     /// packets, so that all together fill three quarters of `room` packets.
     pub(super) fn pace(&mut self, now: Time, counted: &mut u8, room: u32) -> u32 {
@@ -39,11 +39,11 @@ mod tests {
 
     #[test]
     fn peers_wait_as_long_as_there_are_too_many_of_them() {
-        let mut crowd = Crowd::default();
+        let mut pacing = Pacing::default();
         let mut counted = vec![0; 1000];
         let mut period = |number: u64, peers: usize| {
             let now = Time::from_nanos(number << PERIOD_SHIFT);
-            (0..2 * peers).map(|turn| crowd.pace(now, &mut counted[turn % peers], 100)).last()
+            (0..2 * peers).map(|turn| pacing.pace(now, &mut counted[turn % peers], 100)).last()
         };
         assert_eq!(period(1, 74), Some(0), "there is room");
         assert_eq!(period(2, 75), Some(1), "twice in a period is once");
