@@ -20,6 +20,8 @@ const LIMIT: Duration = Duration::from_secs(60);
 /// Processes that are connected with each other.
 pub struct Group {
     members: Vec<Option<Member>>,
+    /// From the first process that had the others' addresses until each had an answer from each other one.
+    pub connect_time: Duration,
 }
 
 struct Member {
@@ -42,12 +44,14 @@ impl Group {
             let task = Task { transport: transport.to_owned(), device: device.to_owned(), index, count };
             members.push(Some(Member::start(&task)?));
         }
-        let mut group = Group { members };
+        let mut group = Group { members, connect_time: Duration::ZERO };
         let addresses = group.hear("the address")?;
+        let start = Instant::now();
         for address in addresses {
             group.say(&address);
         }
         group.hear("that it is connected")?;
+        group.connect_time = start.elapsed();
         Ok(group)
     }
 

@@ -114,7 +114,7 @@ fn talk_and_kill(transport: &str, device: &str, count: usize, talk: Duration) ->
     group.talk(talk)?;
     let all = group.reports()?;
     group.check_all_talked(&all)?;
-    print(transport, count, talk, &all);
+    print(transport, (count, group.connect_time), talk, &all);
 
     let victim = count / 2;
     let noticed = group.kill(victim)?;
@@ -129,12 +129,13 @@ fn talk_and_kill(transport: &str, device: &str, count: usize, talk: Duration) ->
     group.end()
 }
 
-fn print(transport: &str, count: usize, talk: Duration, all: &[report::Report]) {
+fn print(transport: &str, (count, connect_time): (usize, Duration), talk: Duration, all: &[report::Report]) {
     let median = |what: fn(&report::Report) -> u64| report::median(all.iter().map(what));
     let sum: u64 = all.iter().map(|report| report.answered).sum();
     println!(
-        "{transport}: {count} processes, {} s: {sum} questions answered, {} a pair at the least, {} at the median; {} kB a \
+        "{transport}: {count} processes, connected in {} ms; {} s: {sum} questions answered, {} a pair at the least, {} at the median; {} kB a \
          process, {} kB for each peer; {} descriptors; {} sleeps",
+        connect_time.as_millis(),
         talk.as_secs(),
         all.iter().map(|report| report.least_answered).min().unwrap_or(0),
         median(|report| report.median_answered),

@@ -5,22 +5,36 @@ use std::fmt;
 use std::ops::Deref;
 use std::rc::Rc;
 
+use smallvec::SmallVec;
 use uct_core::{AmMessage, KeptMessage};
 
 /// Messages below this are copied: keeping a buffer of the transport's for a few bytes costs it more.
 const COPIED: usize = 1024;
 /// Most messages of a thread that stay where they were received; further ones are copied.
 const MAX_KEPT: usize = 32;
+/// Messages up to this length need no memory beside their place.
+const INLINE: usize = 64;
+
+/// Bytes that belong to a message alone.
+pub(crate) type OwnBytes = SmallVec<[u8; INLINE]>;
 
 /// A received message; dereferences to its bytes. It may lie in a buffer of the transport, which is released by the drop.
 pub struct Message {
     place: Place,
-    start: usize,
 }
 
 enum Place {
-    Bytes(Vec<u8>),
-    Kept(KeptMessage, #[expect(dead_code, reason = "counts until it is dropped")] Counted),
+    Own(OwnBytes),
+    Kept(Kept),
+}
+
+/// In a buffer of the transport's.
+struct Kept {
+    message: KeptMessage,
+    /// Where the payload begins.
+    start: usize,
+    #[expect(dead_code, reason = "counts until it is dropped")]
+    counted: Counted,
 }
 
 /// How many messages of a thread lie in buffers of transports: without a bound they would leave the transports none.
@@ -51,28 +65,28 @@ impl Message {
         if message.len() >= COPIED
             && let Some(counted) = kept.take()
         {
-            return Message { place: Place::Kept(message.keep(), counted), start };
+            return Message { place: Place::Kept(Kept { message: message.keep(), start, counted }) };
         }
-        Message { place: Place::Bytes(message[start..].to_vec()), start: 0 }
+        Message { place: Place::Own(OwnBytes::from_slice(&message[start..])) }
     }
 
     pub(crate) fn assembled(bytes: Vec<u8>) -> Message {
-        Message { place: Place::Bytes(bytes), start: 0 }
+        Message { place: Place::Own(OwnBytes::from_vec(bytes)) }
     }
 
-    /// The bytes if the message has memory of its own, or else the message.
-    pub(crate) fn into_own(self) -> Result<Vec<u8>, Message> {
+    /// The bytes if they are the message's own, or else the message.
+    pub(crate) fn into_own(self) -> Result<OwnBytes, Message> {
         match self.place {
-            Place::Bytes(bytes) if self.start == 0 => Ok(bytes),
-            place => Err(Message { place, start: self.start }),
+            Place::Own(bytes) => Ok(bytes),
+            place => Err(Message { place }),
         }
     }
 
-    /// The bytes: without a copy if the message has memory of its own, otherwise copied.
+    /// The bytes. Short ones, and those in a buffer of the transport, are copied.
     pub fn into_vec(self) -> Vec<u8> {
         match self.place {
-            Place::Bytes(bytes) if self.start == 0 => bytes,
-            _ => self.to_vec(),
+            Place::Own(bytes) => bytes.into_vec(),
+            Place::Kept(kept) => kept.bytes().to_vec(),
         }
     }
 }
@@ -82,9 +96,15 @@ impl Deref for Message {
 
     fn deref(&self) -> &[u8] {
         match &self.place {
-            Place::Bytes(bytes) => &bytes[self.start..],
-            Place::Kept(kept, _) => &kept[self.start..],
+            Place::Own(bytes) => bytes,
+            Place::Kept(kept) => kept.bytes(),
         }
+    }
+}
+
+impl Kept {
+    fn bytes(&self) -> &[u8] {
+        &self.message[self.start..]
     }
 }
 

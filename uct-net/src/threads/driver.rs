@@ -79,8 +79,10 @@ pub(super) enum Driver<'a> {
 
 /// What to do next.
 pub(super) enum Step {
-    /// There was something to do, or it is too early to sleep.
-    Again,
+    /// There was something to do.
+    Busy,
+    /// There was nothing to do, and it is too early to sleep.
+    Early,
     /// Everything is armed, or another thread is awake: until then, if it says when.
     Sleep(Option<Instant>),
     /// Another thread drives in the foreground.
@@ -95,7 +97,7 @@ fn drive(core: &Core) {
             idle.reset();
         }
         match core.step(&mut idle, Driver::Thread(&mut uses)) {
-            Step::Again => std::hint::spin_loop(),
+            Step::Busy | Step::Early => std::hint::spin_loop(),
             Step::Sleep(until) => {
                 sleep(core, None, until);
                 core.enter().begin();
@@ -149,16 +151,16 @@ impl Core {
         if entered.turn() {
             idle.reset();
             entered.returns();
-            return Step::Again;
+            return Step::Busy;
         }
-        if !idle.is_over(entered.net()) || entered.look_at_sockets() {
+        if !idle.is_over(entered.net()) {
             entered.returns();
-            return Step::Again;
+            return Step::Early;
         }
         let is_last = entered.duty().spinning == 1;
-        if is_last && !entered.arm() {
+        if entered.look_at_sockets() || is_last && !entered.arm() {
             entered.returns();
-            return Step::Again;
+            return Step::Busy;
         }
         let mut until = entered.alarm();
         let duty = entered.duty_mut();

@@ -8,6 +8,7 @@ use std::ops::Deref;
 use super::confined::Confined;
 use super::engine::Entered;
 use crate::local;
+use crate::local::message::OwnBytes;
 
 /// A received message; dereferences to its bytes. It may lie in a buffer of the transport, which is released by the drop.
 pub struct Message {
@@ -15,7 +16,7 @@ pub struct Message {
 }
 
 enum Place {
-    Own(Vec<u8>),
+    Own(OwnBytes),
     /// In a buffer of the transport's.
     Kept(Confined<local::Message>),
 }
@@ -29,10 +30,10 @@ impl Message {
         Message { place }
     }
 
-    /// The bytes: without a copy if the message has memory of its own, otherwise copied.
+    /// The bytes. Short ones, and those in a buffer of the transport, are copied.
     pub fn into_vec(self) -> Vec<u8> {
         match self.place {
-            Place::Own(bytes) => bytes,
+            Place::Own(bytes) => bytes.into_vec(),
             Place::Kept(_) => self.to_vec(),
         }
     }

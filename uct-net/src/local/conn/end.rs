@@ -9,7 +9,6 @@ use uct_core::{EpFailure, Flush, Posted};
 use super::Conn;
 use super::spans::Spans;
 use super::state::closed;
-use super::wakers::wake;
 use crate::error::{Error, Stage};
 use crate::proto::envelope::Kind;
 
@@ -153,8 +152,8 @@ impl Conn {
         let wakers = {
             let mut state = self.state.borrow_mut();
             state.failure.get_or_insert(error);
-            [state.readers.take(), state.writers.take()].concat()
+            state.readers.take().and(state.writers.take())
         };
-        wake(wakers);
+        wakers.wake();
     }
 }

@@ -14,7 +14,6 @@ use super::super::message::Message;
 use super::Conn;
 use super::offer::{Offer, Read, TransferMode};
 use super::state::{Outgoing, State};
-use super::wakers::wake;
 use crate::proto::envelope::Kind;
 use crate::proto::handshake::Shared;
 
@@ -152,7 +151,7 @@ impl Conn {
                     state.control.push_back((Kind::Taken, Vec::new()));
                     state.readers.take()
                 };
-                return wake(readers);
+                return readers.wake();
             }
             End::Taken(None) => Kind::Taken,
             End::Refused => Kind::InParts,

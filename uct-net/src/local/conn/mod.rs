@@ -21,7 +21,6 @@ pub(crate) use self::large::Large;
 pub(crate) use self::spans::Spans;
 use self::state::State;
 pub(crate) use self::state::Ticket;
-use self::wakers::wake;
 use super::agenda::Agenda;
 use super::lane::Lane;
 use super::message::KeptCount;
@@ -108,7 +107,7 @@ impl Conn {
         self.pump();
         if !self.waits_for_room.get() && self.is_awaited.take() {
             let writers = self.state.borrow_mut().writers.take();
-            wake(writers);
+            writers.wake();
         }
     }
 }

@@ -1,7 +1,7 @@
 //! Receiving: the effect of each message of the peer, and how the application takes messages.
 
 use std::rc::Rc;
-use std::task::{Context, Waker};
+use std::task::Context;
 
 use ucs::Error as Status;
 use uct_core::AmMessage;
@@ -11,7 +11,7 @@ use super::Conn;
 use super::end::MAX_REASON;
 use super::offer::Offer;
 use super::state::{State, closed};
-use super::wakers::wake;
+use super::wakers::Wakers;
 use crate::error::{Error, Stage};
 use crate::proto::envelope::{Envelope, Kind};
 use crate::proto::handshake::Shared;
@@ -31,7 +31,7 @@ impl Conn {
                 if is_due {
                     self.become_due();
                 }
-                wake(wakers);
+                wakers.wake();
             }
             Err(mistake) => self.broken(mistake),
         }
@@ -112,7 +112,7 @@ impl Conn {
 /// What a message that arrived asks for.
 struct Received {
     is_due: bool,
-    wakers: Vec<Waker>,
+    wakers: Wakers,
 }
 
 impl State {
@@ -125,7 +125,7 @@ impl State {
         message: AmMessage<'_>,
     ) -> Result<Received, &'static str> {
         if self.failure.is_some() {
-            return Ok(Received { is_due: false, wakers: Vec::new() });
+            return Ok(Received { is_due: false, wakers: Wakers::default() });
         }
         let room = self.send.room();
         // Ahead of the lane the peer's window is not known; what it grants then, its later messages repeat.
@@ -145,7 +145,7 @@ impl State {
                 return Err("it sent a message ahead of one that it offered");
             }
         }
-        let mut wakers = Vec::new();
+        let mut wakers = Wakers::default();
         let mut is_due = !self.outgoing.is_empty();
         match envelope.kind {
             Kind::Part | Kind::Last if self.fin.wanted == Some(true) => {
@@ -224,7 +224,7 @@ impl State {
                 }
                 self.control.push_back((Kind::FinReply, Vec::new()));
                 is_due = true;
-                wakers = [self.readers.take(), self.writers.take()].concat();
+                wakers = self.readers.take().and(self.writers.take());
             }
             Kind::FinReply => {
                 self.fin.is_acknowledged = self.fin.is_sent;
@@ -239,11 +239,11 @@ impl State {
                 let failure = Error::new(Stage::Close, peer, Status::CONNECTION_RESET, reason);
                 conn.close_spans(&failure);
                 self.failure = Some(failure);
-                wakers = [self.readers.take(), self.writers.take()].concat();
+                wakers = self.readers.take().and(self.writers.take());
             }
         }
         if has_room {
-            wakers.extend(self.writers.take());
+            wakers = wakers.and(self.writers.take());
         }
         // Credit that was returned without the application: no other message reports it to the sender.
         let is_given_back =

@@ -10,7 +10,6 @@ use super::Conn;
 use super::large::Large;
 use super::offer::TransferMode;
 use super::state::{Outgoing, State, Ticket, closed};
-use super::wakers::wake;
 use crate::error::{Error, Stage};
 use crate::proto::envelope::{Envelope, Kind};
 
@@ -149,7 +148,7 @@ impl Conn {
         };
         // What was behind it may go now: a shorter message, or the end.
         self.become_due();
-        wake(writers);
+        writers.wake();
     }
 
     /// Queues something without credit.
@@ -208,7 +207,7 @@ impl Conn {
         if has_left {
             self.agenda.rouse();
             let writers = self.state.borrow_mut().writers.take();
-            wake(writers);
+            writers.wake();
         }
     }
 }

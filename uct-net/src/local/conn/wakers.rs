@@ -2,9 +2,11 @@
 
 use std::task::{Context, Waker};
 
-/// The tasks that an event wakes, each once.
+use smallvec::SmallVec;
+
+/// The tasks that an event wakes, each once. One needs no memory.
 #[derive(Default)]
-pub(super) struct Wakers(Vec<Waker>);
+pub(super) struct Wakers(SmallVec<[Waker; 1]>);
 
 impl Wakers {
     pub(super) fn add(&mut self, context: &Context<'_>) {
@@ -13,14 +15,20 @@ impl Wakers {
         }
     }
 
-    pub(super) fn take(&mut self) -> Vec<Waker> {
-        std::mem::take(&mut self.0)
+    pub(super) fn take(&mut self) -> Wakers {
+        std::mem::take(self)
     }
-}
 
-/// Wakes them; no state is borrowed meanwhile.
-pub(super) fn wake(wakers: Vec<Waker>) {
-    for waker in wakers {
-        waker.wake();
+    /// With those of another event.
+    pub(super) fn and(mut self, others: Wakers) -> Wakers {
+        self.0.extend(others.0);
+        self
+    }
+
+    /// Wakes them. No state is borrowed meanwhile.
+    pub(super) fn wake(self) {
+        for waker in self.0 {
+            waker.wake();
+        }
     }
 }
