@@ -76,6 +76,15 @@ impl Group {
         self.talk_until(process::TALK_BRIEFLY, BRIEF_QUESTIONS)
     }
 
+    /// Has all make rounds of short messages; returns the longest time that a process took.
+    pub fn make_rounds(&mut self, rounds: u64) -> Result<Duration, String> {
+        self.say(&[process::ROUNDS, &rounds.to_le_bytes()].concat());
+        let times = self.hear("the time of its rounds")?;
+        let nanoseconds =
+            times.iter().filter_map(|time| time.as_slice().try_into().ok().map(u64::from_le_bytes));
+        Ok(Duration::from_nanos(nanoseconds.max().unwrap_or(0)))
+    }
+
     fn talk_until(&mut self, order: &[u8], answers: u64) -> Result<(), String> {
         self.say(order);
         let start = Instant::now();

@@ -18,6 +18,7 @@ mod group;
 mod mesh;
 mod process;
 mod report;
+mod rounds;
 
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -30,6 +31,9 @@ use group::Group;
 /// Transports that connect any number of processes, and the device of each.
 const TRANSPORTS: &[(&str, &str)] =
     &[("posix", "memory"), ("sysv", "memory"), ("cma", "memory"), ("tcp", "lo")];
+
+/// Rounds that show how many there may be.
+const FEW_ROUNDS: u64 = 20;
 
 /// So often at most the memory of a peer is measured.
 const MEASUREMENTS: u32 = 3;
@@ -89,6 +93,9 @@ fn trials() -> Result<Vec<Trial>, String> {
             format!("{transport}::memory grows with the number of peers alone"),
             move || guarded(transport, 3 * OVERHEAD, || memory_is_linear(transport, device)),
         ));
+        trials.push(Trial::test(format!("{transport}::rounds of short messages"), move || {
+            guarded(transport, talk, || rounds_of_messages(transport, device, count, talk))
+        }));
         if SHARED_MEMORY.contains(&transport) {
             let sizes = BRIEF_SIZES.into_iter().chain((count > BRIEF_SIZES[1]).then_some(count));
             trials.push(Trial::test(
@@ -126,6 +133,26 @@ fn talk_and_kill(transport: &str, device: &str, count: usize, talk: Duration) ->
     group.talk((talk / 4).max(Duration::from_secs(1)))?;
     let after = group.reports()?;
     group.check_all_went_on(&before, &after)?;
+    group.end()
+}
+
+/// Every round is complete, for as long as all talk. Rates compare with `MPI_Isend` and `MPI_Irecv` of the same bytes.
+fn rounds_of_messages(transport: &str, device: &str, count: usize, talk: Duration) -> Result<(), String> {
+    let mut group = Group::start(transport, device, count)?;
+    let few = group.make_rounds(FEW_ROUNDS)?;
+    let rounds = (FEW_ROUNDS as f64 * talk.as_secs_f64() / few.as_secs_f64()).ceil().max(1.0) as u64;
+    let time = group.make_rounds(rounds)?;
+    let all = group.reports()?;
+    let messages = rounds as f64 * (count * (count - 1)) as f64;
+    println!(
+        "{transport}: {count} processes, connected in {} ms; {rounds} rounds of {} B to each other one: {:.2} M messages/s; a share of \
+         {} kB a process, {} descriptors",
+        group.connect_time.as_millis(),
+        rounds::SIZE,
+        messages / time.as_secs_f64() / 1e6,
+        report::median(all.iter().map(|report| report.share)),
+        report::median(all.iter().map(|report| report.descriptors)),
+    );
     group.end()
 }
 

@@ -97,6 +97,11 @@ impl Mesh {
         Ok(())
     }
 
+    /// The endpoints to those that are alive.
+    pub fn endpoints(&self) -> Vec<Ep> {
+        self.alive().map(|lane| lane.ep.clone()).collect()
+    }
+
     /// Whether a message found no room in the last round.
     pub fn waits_for_room(&self) -> bool {
         self.waits_for_room

@@ -16,6 +16,7 @@ use uct_core::{Error, IfaceAddress, Worker};
 
 use crate::mesh::Mesh;
 use crate::report::Report;
+use crate::rounds::Rounds;
 
 /// Names the task to a process.
 pub const VARIABLE: &str = "UCT_TEST_ALL_TO_ALL";
@@ -24,6 +25,8 @@ pub const VARIABLE: &str = "UCT_TEST_ALL_TO_ALL";
 pub const TALK: &[u8] = b"talk";
 /// The same, with a few short questions only.
 pub const TALK_BRIEFLY: &[u8] = b"talk briefly";
+/// Make rounds of short messages; behind it their number, and the reply is the time that they took, in nanoseconds, both of 8 bytes.
+pub const ROUNDS: &[u8] = b"rounds";
 /// Send no more requests, and report when all replies have arrived.
 pub const DRAIN: &[u8] = b"drain";
 /// Tell how it goes.
@@ -35,8 +38,8 @@ pub const END: &[u8] = b"end";
 const SLEEP: Duration = Duration::from_secs(1);
 /// The same while a message waits for room.
 const SHORT_SLEEP: Duration = Duration::from_millis(5);
-/// How many rounds pass between two polls of the socket while there is something to do.
-const ROUNDS: u32 = 16;
+/// How often it makes progress between two polls of the socket while there is something to do.
+const TURNS: u32 = 16;
 /// The test that started this process ends it long before.
 const LIMIT: Duration = Duration::from_secs(86_400);
 
@@ -109,6 +112,7 @@ fn take_part(task: &Task, socket: &mut Peer) -> Result<(), String> {
 
     let address = iface.address().map_err(|error| words(&error))?;
     socket.send(&address.pack().map_err(|error| words(&error))?);
+    let rounds = Rounds::new(&iface, task.index, task.count);
     let mut mesh = Mesh::new(iface, task.index, task.count);
     for peer in 0..task.count {
         let packed = socket.receive("an address", || worker.progress());
@@ -118,7 +122,7 @@ fn take_part(task: &Task, socket: &mut Peer) -> Result<(), String> {
         }
     }
     // Each asks each other one once by itself, so that all that is made at the first use is there.
-    let mut member = Member { worker, mesh, memory_alone, sleeps: 0 };
+    let mut member = Member { worker, mesh, rounds, memory_alone, sleeps: 0 };
     member.serve(socket, |member, socket| {
         let first = member.mesh.all_are_answered();
         if first {
@@ -140,6 +144,7 @@ enum State {
 struct Member {
     worker: Worker,
     mesh: Mesh,
+    rounds: Rounds,
     memory_alone: u64,
     sleeps: u64,
 }
@@ -151,20 +156,34 @@ impl Member {
         socket: &mut Peer,
         mut done: impl FnMut(&mut Member, &mut Peer) -> Result<bool, String>,
     ) -> Result<(), String> {
-        let mut rounds = 0;
+        let mut turns = 0;
         loop {
             let mut moved = self.worker.progress() > 0;
             moved |= self.mesh.advance()?;
-            rounds += 1;
-            if moved && rounds < ROUNDS {
+            turns += 1;
+            if moved && turns < TURNS {
                 continue;
             }
-            rounds = 0;
+            turns = 0;
             if done(self, socket)? {
                 return Ok(());
             }
             if !moved {
                 self.sleep(socket)?;
+            }
+        }
+    }
+
+    /// Makes rounds of short messages, and replies with the time. It yields and does not sleep, as ranks of MPI that share processors.
+    fn make_rounds(&mut self, count: u64, socket: &mut Peer) -> Result<(), String> {
+        self.rounds.start(self.mesh.endpoints(), count);
+        loop {
+            if let Some(time) = self.rounds.advance()? {
+                socket.send(&(time.as_nanos() as u64).to_le_bytes());
+                return Ok(());
+            }
+            if self.worker.progress() == 0 {
+                std::thread::yield_now();
             }
         }
     }
@@ -198,6 +217,10 @@ impl Member {
                 DRAIN => {
                     self.mesh.asks = false;
                     *state = State::Draining;
+                }
+                [rounds @ .., _, _, _, _, _, _, _, _] if rounds == ROUNDS => {
+                    let count = order.last_chunk().expect("8 bytes");
+                    self.make_rounds(u64::from_le_bytes(*count), socket)?;
                 }
                 REPORT => socket.send(&self.report().pack()),
                 END => return Ok(true),
