@@ -41,6 +41,12 @@ fn wait_for_no_threads() {
     }
 }
 
+/// Processor time of this process.
+fn processor_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
 fn in_tokio(wait: Wait) -> Net {
     Net::in_tokio(&context(), NetOptions { wait, ..support::patient() }).expect("a net")
 }
@@ -102,6 +108,26 @@ fn limits_end_while_nothing_comes_and_all_sleep() {
             for _ in 0..3 {
                 let error = here.recv().within(Duration::from_millis(5)).await.expect_err("nothing comes");
                 assert!(error.is_timeout(), "{error}");
+            }
+        });
+    }
+}
+
+#[test]
+fn an_idle_net_takes_no_processor() {
+    const IDLE: Duration = Duration::from_millis(300);
+    let _alone = alone();
+    for runtime in runtimes() {
+        runtime.block_on(async {
+            for wait in [Wait::Sleep, support::patient().wait] {
+                let (_left, here, _right, there) = pair("posix", wait).await;
+                there.send(b"the last one").within(LIMIT).await.expect("sent");
+                here.recv().within(LIMIT).await.expect("a message");
+                tokio::time::sleep(IDLE).await;
+                let before = processor_time();
+                tokio::time::sleep(IDLE).await;
+                let time = processor_time() - before;
+                assert!(time < IDLE / 10, "{time:?} in {IDLE:?}, {wait:?}");
             }
         });
     }
