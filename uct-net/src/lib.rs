@@ -75,6 +75,8 @@ mod tls;
 pub use connector::UctConnector;
 
 pub use error::{Error, Result, Stage};
+/// `Connect` and `Listen` of both flavours, by the net that they belong to.
+pub use flavour::{Connect as ConnectOf, Listen as ListenOf};
 pub use options::{NetOptions, Wait};
 #[doc(hidden)]
 pub use proto::fuzz::{fuzz_frame, fuzz_lane_address};

@@ -1,7 +1,10 @@
-//! What both flavours of a connection have in common: the futures of its operations, their time limits, and its stream.
+//! What both flavours have in common: what connecting and listening need, the futures of a connection's operations, their time limits, and
+//! its stream.
 //!
 //! A flavour implements access to its connection, with a lock or without ([`Flavour`]); the rest is written once.
 
+mod connect;
+mod listen;
 mod operations;
 mod stream;
 mod within;
@@ -11,6 +14,9 @@ use std::ops::Deref;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+pub use self::connect::Connect;
+pub(crate) use self::connect::Settings;
+pub use self::listen::Listen;
 pub use self::operations::{Close, Recv, Send};
 pub use self::stream::Stream;
 pub use self::within::{Timer, Within};

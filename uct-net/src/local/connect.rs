@@ -8,34 +8,21 @@ use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 use std::task::{Poll, Waker};
-use std::time::Duration;
 
 use tracing::{Instrument, debug_span};
 use ucs::Error as Status;
-use uct_core::select::Request;
 
 use super::cm;
 use super::connection::Connection;
 use super::handshake;
-use super::net::{Net, NetHandle};
+use super::net::Net;
 use super::socket::{FrameSocket, Place};
 use super::trace;
 use crate::error::{Error, Result, Stage};
+use crate::flavour::{self, Settings};
 
-/// An attempt to connect, made by `.await`. Its methods set what the attempt needs.
-#[must_use = "nothing is connected until it is awaited"]
-pub struct Connect {
-    net: NetHandle,
-    address: String,
-    by: Option<String>,
-    from: Option<SocketAddr>,
-    limit: Duration,
-    requests: Vec<Request>,
-    require: Vec<String>,
-    private: Vec<u8>,
-    #[cfg(feature = "tls")]
-    server_name: Option<String>,
-}
+/// See [`Net::connect`].
+pub type Connect = flavour::Connect<Net>;
 
 impl Net {
     /// Connects to a listener: `host:port`, `1.2.3.4:7000`, `[::1]:7000`, or `unix:/path`. Both sides send their interfaces, the cheapest
@@ -45,77 +32,17 @@ impl Net {
     /// The future returns an [`crate::Error`] with the stage at which it failed: the address does not resolve, no listener replies, the listener
     /// rejects, no common transport, or the time limit. Nothing blocks: a host name is resolved in a thread of its own.
     pub fn connect(&self, address: impl fmt::Display) -> Connect {
-        Connect {
-            net: self.inner.clone(),
-            address: address.to_string(),
-            by: None,
-            from: None,
-            limit: self.inner.options.connect_timeout,
-            requests: Vec::new(),
-            require: Vec::new(),
-            private: Vec::new(),
-            #[cfg(feature = "tls")]
-            server_name: None,
-        }
+        Connect::new(self.clone(), address)
     }
 }
 
 impl Connect {
-    /// Time limit of the whole attempt, after which the error is `TIMED_OUT`. Default: [`crate::NetOptions::connect_timeout`].
-    pub fn within(mut self, limit: Duration) -> Connect {
-        self.limit = limit;
-        self
-    }
-
-    /// Connects by a connection manager, `rdmacm`, to a listener that has [`super::Listen::by`]. The address is an IP address or a name of a
-    /// network device with an RDMA device. The first lane is `rc_verbs` on the device that leads there; it is kept if it is the one that
-    /// is chosen. Without such a device, or the connection manager, it is an error, as with `Tls::confidential`, which encrypts no RDMA.
-    pub fn by(mut self, manager: impl Into<String>) -> Connect {
-        self.by = Some(manager.into());
-        self
-    }
-
-    /// The address of this machine to call from; port 0 lets the system choose one. It decides the device of a call by a connection manager, and
-    /// the address that the listener sees. The devices of other lanes than the one over the call itself are chosen as usual
-    /// ([`Connect::require`]). An address that this machine does not have is an error, as is one of another family than the called one, or
-    /// any for a Unix path.
-    pub fn from(mut self, source: SocketAddr) -> Connect {
-        self.from = Some(source);
-        self
-    }
-
-    /// Permits only a transport (`posix`), a device (`eth0`) or both (`tcp/eth0`) of this name. May be repeated: any of them.
-    pub fn require(mut self, name: impl Into<String>) -> Connect {
-        self.require.push(name.into());
-        self
-    }
-
-    /// The operation and size for which selection compares the transports. May be repeated: of several requests the one that can be met at the
-    /// lowest cost counts. Default: [`crate::NetOptions::request`].
-    pub fn request(mut self, request: Request) -> Connect {
-        self.requests.push(request);
-        self
-    }
-
-    /// Private data for the listener, which can read them before it accepts. At most 64 KiB; more is an error of connecting.
-    pub fn private(mut self, private: impl Into<Vec<u8>>) -> Connect {
-        self.private = private.into();
-        self
-    }
-
-    /// The name that the listener's certificate must be valid for, with [`crate::NetOptions::tls`]. Default: the host of the address; a
-    /// Unix path has none.
-    #[cfg(feature = "tls")]
-    pub fn server_name(mut self, name: impl Into<String>) -> Connect {
-        self.server_name = Some(name.into());
-        self
-    }
-
     /// Notes how far it has come.
     async fn run(self, stage: Rc<Cell<Stage>>) -> Result<Connection> {
+        let Connect { net: Net { inner: net }, settings } = self;
         #[cfg(feature = "tls")]
-        let session = super::secure::session(&self.net, &self.address, self.server_name.as_deref())?;
-        let Connect { net, address, by, from, mut requests, require, private, .. } = self;
+        let session = super::secure::session(&net, &settings.address, settings.server_name.as_deref())?;
+        let Settings { address, by, from, mut requests, require, private, .. } = settings;
         if requests.is_empty() {
             requests.push(net.options.request);
         }
@@ -167,8 +94,9 @@ impl IntoFuture for Connect {
     type IntoFuture = Pin<Box<dyn Future<Output = Result<Connection>>>>;
 
     fn into_future(self) -> Self::IntoFuture {
-        let (limit, address) = (self.limit, self.address.clone());
-        let mut sleep = self.net.reactor.sleep(limit);
+        let net = &self.net.inner;
+        let limit = self.settings.limit.unwrap_or(net.options.connect_timeout);
+        let (mut sleep, address) = (net.reactor.sleep(limit), self.settings.address.clone());
         let stage = Rc::new(Cell::new(Stage::Resolve));
         let span = trace::calling(&address);
         let mut connecting = Box::pin(self.run(Rc::clone(&stage)).instrument(span.clone()));
@@ -193,12 +121,6 @@ impl IntoFuture for Connect {
                 trace::outcome(&span, Err(error))
             })
         }))
-    }
-}
-
-impl fmt::Debug for Connect {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Connect").field("address", &self.address).finish_non_exhaustive()
     }
 }
 

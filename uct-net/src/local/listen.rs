@@ -20,6 +20,7 @@ use super::secure;
 use super::socket::{FrameSocket, ListeningSocket};
 use super::trace;
 use crate::error::{Error, Result, Stage};
+use crate::flavour;
 
 /// Callers that wait in the system's queue.
 const BACKLOG: i32 = 4096;
@@ -50,34 +51,21 @@ pub struct Incoming {
     tls_peer: Option<crate::TlsPeer>,
 }
 
-/// A listener to be, made by `.await`. Its methods set what it needs.
-#[must_use = "nothing listens until it is awaited"]
-pub struct Listen {
-    net: NetHandle,
-    address: String,
-    by: Option<String>,
-}
+/// See [`Net::listen`].
+pub type Listen = flavour::Listen<Net>;
 
 impl Net {
     /// Listens at `[::]:7000`, `0.0.0.0:7000`, `name:7000` or `unix:/path`. With port 0 the system chooses one, see [`Listener::address`].
     ///
     /// The future returns an error if there is no such address, if it is in use, or not permitted; the error names which, and a remedy.
     pub fn listen(&self, address: impl fmt::Display) -> Listen {
-        Listen { net: self.inner.clone(), address: address.to_string(), by: None }
+        Listen::new(self.clone(), address)
     }
 }
 
 impl Listen {
-    /// Also listens by a connection manager, on the same port number: `rdmacm`, for callers with [`super::Connect::by`]. The address is then
-    /// that of a network device with an RDMA device, or of all devices. Without such a device, or the connection manager, it is an error, as
-    /// with `Tls::confidential`, which encrypts no RDMA.
-    pub fn by(mut self, manager: impl Into<String>) -> Listen {
-        self.by = Some(manager.into());
-        self
-    }
-
     async fn run(self) -> Result<Listener> {
-        let Listen { net, address, by } = self;
+        let Listen { net: Net { inner: net }, address, by } = self;
         #[cfg(feature = "tls")]
         secure::check_listener(&net, &address)?;
         let place = resolve(&address).await?.into_iter().next();
@@ -105,12 +93,6 @@ impl IntoFuture for Listen {
 
     fn into_future(self) -> Self::IntoFuture {
         Box::pin(self.run())
-    }
-}
-
-impl fmt::Debug for Listen {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Listen").field("address", &self.address).finish_non_exhaustive()
     }
 }
 

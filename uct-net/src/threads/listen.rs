@@ -3,16 +3,16 @@
 use std::cell::{Cell, RefCell};
 use std::fmt;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::task::{Context, Poll};
 
 use super::confined::Confined;
 use super::connection::Connection;
-use super::engine::{Engine, Entered};
+use super::engine::Entered;
+use super::net::Net;
 use super::operation::Operation;
 use super::outside::Signals;
 use crate::error::Result;
-use crate::local;
+use crate::{flavour, local};
 
 /// Waits for callers at an address. Dropping it closes its socket; connections that it has made continue.
 pub struct Listener {
@@ -22,23 +22,13 @@ pub struct Listener {
     port: Option<u16>,
 }
 
-/// A listener to be, made by `.await`. Its methods set what it needs.
-#[must_use = "nothing listens until it is awaited"]
-pub struct Listen {
-    engine: Arc<Engine>,
-    address: String,
-    by: Option<String>,
-}
+/// See [`Net::listen`].
+pub type Listen = flavour::Listen<Net>;
 
-impl Listen {
-    pub(super) fn new(engine: &Arc<Engine>, address: String) -> Listen {
-        Listen { engine: Arc::clone(engine), address, by: None }
-    }
-
-    /// Also listens by a connection manager, as [`local::Listen::by`].
-    pub fn by(mut self, manager: impl Into<String>) -> Listen {
-        self.by = Some(manager.into());
-        self
+impl Net {
+    /// Listens at an address, as [`crate::local::Net::listen`].
+    pub fn listen(&self, address: impl fmt::Display) -> Listen {
+        Listen::new(self.clone(), address)
     }
 }
 
@@ -47,28 +37,17 @@ impl IntoFuture for Listen {
     type IntoFuture = Operation<Listener>;
 
     fn into_future(self) -> Operation<Listener> {
-        let Listen { engine, address, by } = self;
+        let Listen { net, address, by } = self;
         let begin = move |entered: &Entered<'_>| {
             let net = local::Net { inner: entered.net().clone() };
-            let listen = net.listen(address);
-            match by {
-                Some(manager) => listen.by(manager),
-                None => listen,
-            }
-            .into_future()
+            local::Listen { net, address, by }.into_future()
         };
-        Operation::new(&engine, begin, |entered, listener| Listener {
+        Operation::new(&net.engine, begin, |entered, listener| Listener {
             address: listener.address(),
             port: listener.port(),
             inner: entered.confine(RefCell::new(listener)),
             signal: Signals::default(),
         })
-    }
-}
-
-impl fmt::Debug for Listen {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Listen").field("address", &self.address).finish_non_exhaustive()
     }
 }
 

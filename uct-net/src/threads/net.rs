@@ -8,10 +8,8 @@ use std::time::Duration;
 
 use uct_core::Context;
 
-use super::connect::Connect;
 use super::engine::Engine;
 use super::limit::Limit;
-use super::listen::Listen;
 use crate::error::Result;
 use crate::flavour::Timer;
 use crate::options::NetOptions;
@@ -30,7 +28,7 @@ use crate::options::NetOptions;
 /// the network's own thread calls.
 #[derive(Clone)]
 pub struct Net {
-    engine: Arc<Engine>,
+    pub(super) engine: Arc<Engine>,
 }
 
 impl Net {
@@ -62,16 +60,6 @@ impl Net {
     #[cfg(test)]
     pub(super) fn over(engine: Arc<Engine>) -> Net {
         Net { engine }
-    }
-
-    /// Connects to a listener, as [`crate::local::Net::connect`].
-    pub fn connect(&self, address: impl fmt::Display) -> Connect {
-        Connect::new(&self.engine, address.to_string())
-    }
-
-    /// Listens at an address, as [`crate::local::Net::listen`].
-    pub fn listen(&self, address: impl fmt::Display) -> Listen {
-        Listen::new(&self.engine, address.to_string())
     }
 
     /// Ends after this time.
