@@ -22,11 +22,11 @@ use certificates::Authority;
 use path::{Harm, Path};
 use support::random::{Random, polled};
 use support::spans::Spans;
-use support::{LIMIT, pair_of, with};
+use support::{LIMIT, LOOPBACK, pair_of, serve, with};
 use tls_lane::{HERE, confidential, only_tcp};
 use tracing::level_filters::LevelFilter;
 use uct_core::{AmId, Error as Status};
-use uct_net::local::{Connection, Net};
+use uct_net::local::{Connection, Listener, Net};
 use uct_net::{Error, NetOptions, Tls, Wait};
 
 /// What is sent all the time, and must not be seen.
@@ -142,30 +142,23 @@ fn a_lane_within_the_machine_is_preferred_and_tcp_is_in_the_explanation() {
 fn over_a_unix_socket_it_works_as_well() {
     let path = std::env::temp_dir().join(format!("uct-net-tls-lane-{}", std::process::id()));
     let (place, options) = (format!("unix:{}", path.display()), confidential());
-    let (sender, receiver) = mpsc::channel();
-    let (server_place, server_options) = (place.clone(), options.clone());
-    let server = thread::spawn(move || {
-        let net = Net::new(&only_tcp(), server_options).expect("a net");
-        net.block_on(async {
-            let mut listener = net.listen(server_place).await?;
-            sender.send(()).expect("it is awaited");
-            let connection = listener.accept().await?.accept().await?;
-            let message = connection.recv().within(LIMIT).await?;
-            connection.send(&message).await?;
-            connection.close().within(LIMIT).await
-        })
-    });
-    receiver.recv_timeout(LIMIT).expect("it listens");
+    let echo = async |_net: &Net, mut listener: Listener| {
+        let connection = listener.accept().await?.accept().await?;
+        let message = connection.recv().within(LIMIT).await?;
+        connection.send(&message).await?;
+        connection.close().within(LIMIT).await
+    };
+    let (server, address) = serve(&only_tcp(), options.clone(), &place, echo);
     let net = Net::new(&only_tcp(), options).expect("a net");
     net.block_on(async {
-        let connection = net.connect(place).server_name(HERE).within(LIMIT).await?;
+        let connection = net.connect(address).server_name(HERE).within(LIMIT).await?;
         is_wrapped(&connection);
         connection.send(&marked(100_000)).await?;
         assert!(*connection.recv().within(LIMIT).await? == marked(100_000));
         connection.close().within(LIMIT).await
     })
     .expect("the client's side");
-    server.join().expect("the server's thread").expect("the server's side");
+    server.join().expect("the server's thread");
 }
 
 #[test]
@@ -176,23 +169,18 @@ fn a_side_that_would_send_in_clear_finds_no_lane() {
     for at in [0, 1] {
         let server = NetOptions { tls: Some(made[at]().server(server.server())), ..support::patient() };
         let client = NetOptions { tls: Some(made[1 - at]().client(client.clone())), ..support::patient() };
-        let (sender, receiver) = mpsc::channel();
-        let serving = thread::spawn(move || {
-            let net = Net::new(&only_tcp(), server).expect("a net");
-            net.block_on(async {
-                let mut listener = net.listen("127.0.0.1:0").await.expect("it listens");
-                sender.send(listener.address()).expect("it is awaited");
-                listener.accept().await.expect("a caller").accept().await.expect_err("no lane")
-            })
-        });
-        let address = receiver.recv_timeout(LIMIT).expect("it listens");
+        let server_side = async |_net: &Net, mut listener: Listener| {
+            let error = listener.accept().await?.accept().await.expect_err("no lane");
+            assert!(error.to_string().contains("the peer gave up"), "{error}");
+            Ok(())
+        };
+        let (serving, address) = serve(&only_tcp(), server, LOOPBACK, server_side);
         let net = Net::new(&only_tcp(), client).expect("a net");
         let error = net.block_on(net.connect(address).within(LIMIT).into_future()).expect_err("no lane");
         assert_eq!(error.status, Status::UNREACHABLE, "{error}");
         let theirs = if at == 0 { "the peer has tcp+tls/" } else { "the peer has tcp/" };
         assert!(error.to_string().contains(theirs), "{error}");
-        let error = serving.join().expect("the server's thread");
-        assert!(error.to_string().contains("the peer gave up"), "{error}");
+        serving.join().expect("the server's thread");
     }
 }
 
@@ -386,23 +374,16 @@ fn what_was_sent_last_arrives_whichever_way_a_side_ends() {
     const COUNT: usize = 200;
     for way in 0..3 {
         let options = confidential();
-        let (sender, receiver) = mpsc::channel();
-        let server_options = options.clone();
-        let server = thread::spawn(move || {
-            let net = Net::new(&only_tcp(), server_options).expect("a net");
-            net.block_on(async {
-                let mut listener = net.listen("127.0.0.1:0").await?;
-                sender.send(listener.address()).expect("it is awaited");
-                let connection = listener.accept().await?.accept().await?;
-                for at in 0..COUNT {
-                    assert_eq!(connection.recv().within(LIMIT).await?[0], at as u8);
-                }
-                let end = connection.recv().within(LIMIT).await.expect_err("the end");
-                assert!(end.is_closed_by_peer(), "{end}");
-                Ok::<_, Error>(())
-            })
-        });
-        let address = receiver.recv_timeout(LIMIT).expect("it listens");
+        let receive_all = async |_net: &Net, mut listener: Listener| {
+            let connection = listener.accept().await?.accept().await?;
+            for at in 0..COUNT {
+                assert_eq!(connection.recv().within(LIMIT).await?[0], at as u8);
+            }
+            let end = connection.recv().within(LIMIT).await.expect_err("the end");
+            assert!(end.is_closed_by_peer(), "{end}");
+            Ok(())
+        };
+        let (server, address) = serve(&only_tcp(), options.clone(), LOOPBACK, receive_all);
         let send_all = async |connection: &Connection| {
             for at in 0..COUNT {
                 connection.send(&vec![at as u8; 1 + at * 20]).within(LIMIT).await?;
@@ -425,36 +406,29 @@ fn what_was_sent_last_arrives_whichever_way_a_side_ends() {
         })
         .expect("the client's side");
         drop(net);
-        server.join().expect("the server's thread").expect("the server's side");
+        server.join().expect("the server's thread");
     }
 }
 
 #[test]
 fn what_a_future_has_sent_leaves_although_the_net_is_not_driven_afterwards() {
-    let (sender, receiver) = mpsc::channel();
     let (came, has_come) = mpsc::channel();
     let options = confidential();
-    let server_options = options.clone();
-    let server = thread::spawn(move || {
-        let net = Net::new(&only_tcp(), server_options).expect("a net");
-        net.block_on(async {
-            let mut listener = net.listen("127.0.0.1:0").await?;
-            sender.send(listener.address()).expect("it is awaited");
-            let connection = listener.accept().await?.accept().await?;
-            assert_eq!(&*connection.recv().within(LIMIT).await?, b"sent");
-            came.send(()).expect("it is awaited");
-            connection.recv().within(LIMIT).await.expect_err("the end");
-            Ok::<_, Error>(())
-        })
-    });
+    let receive = async move |_net: &Net, mut listener: Listener| {
+        let connection = listener.accept().await?.accept().await?;
+        assert_eq!(&*connection.recv().within(LIMIT).await?, b"sent");
+        came.send(()).expect("it is awaited");
+        connection.recv().within(LIMIT).await.expect_err("the end");
+        Ok(())
+    };
+    let (server, address) = serve(&only_tcp(), options.clone(), LOOPBACK, receive);
     let net = Net::new(&only_tcp(), options).expect("a net");
-    let address = receiver.recv_timeout(LIMIT).expect("it listens");
     let connection = net.block_on(net.connect(address).within(LIMIT).into_future()).expect("a connection");
     net.block_on(connection.send(b"sent")).expect("sent");
     has_come.recv_timeout(LIMIT).expect("it comes while this thread waits for it");
     drop(connection);
     drop(net);
-    server.join().expect("the server's thread").expect("the server's side");
+    server.join().expect("the server's thread");
 }
 
 #[test]
@@ -528,25 +502,18 @@ const ID: AmId = AmId::new(5).unwrap();
 #[test]
 fn a_loop_of_worker_progress_moves_a_lane_with_an_empty_block_on_and_not_without() {
     let options = confidential();
-    let (sender, receiver) = mpsc::channel();
-    let server_options = options.clone();
-    let server = thread::spawn(move || {
-        let net = Net::new(&only_tcp(), server_options).expect("a net");
-        net.block_on(async {
-            let mut listener = net.listen("127.0.0.1:0").await?;
-            sender.send(listener.address()).expect("it is awaited");
-            let connection = listener.accept().await?.accept().await?;
-            let has_come = arrival(&connection);
-            connection.send(b"ready").await?;
-            while !has_come.get() {
-                net.sleep(Duration::from_millis(1)).await;
-            }
-            connection.endpoint().am_short(ID, 0, b"back").expect("there is room");
-            assert!(connection.recv().within(LIMIT).await.expect_err("the end").is_closed_by_peer());
-            Ok::<_, Error>(())
-        })
-    });
-    let address = receiver.recv_timeout(LIMIT).expect("the server listens");
+    let reply = async |net: &Net, mut listener: Listener| {
+        let connection = listener.accept().await?.accept().await?;
+        let has_come = arrival(&connection);
+        connection.send(b"ready").await?;
+        while !has_come.get() {
+            net.sleep(Duration::from_millis(1)).await;
+        }
+        connection.endpoint().am_short(ID, 0, b"back").expect("there is room");
+        assert!(connection.recv().within(LIMIT).await.expect_err("the end").is_closed_by_peer());
+        Ok(())
+    };
+    let (server, address) = serve(&only_tcp(), options.clone(), LOOPBACK, reply);
     let net = Net::new(&only_tcp(), options).expect("a net");
     let connection = net.block_on(net.connect(&address)).expect("a connection");
     let has_come = arrival(&connection);
@@ -563,7 +530,7 @@ fn a_loop_of_worker_progress_moves_a_lane_with_an_empty_block_on_and_not_without
         net.block_on(async {});
     }
     net.block_on(connection.close()).expect("closed");
-    server.join().expect("the server's thread").expect("the server's side");
+    server.join().expect("the server's thread");
 }
 
 /// Whether a process has the TCP socket open whose peer has this port.

@@ -7,6 +7,7 @@ pub mod spans;
 pub mod threads;
 
 use std::sync::mpsc;
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use uct_core::Context;
@@ -16,6 +17,9 @@ use uct_net::{NetOptions, Result};
 
 /// Everything that has to come comes within this; it bounds a wait.
 pub const LIMIT: Duration = Duration::from_secs(60);
+
+/// A place to listen at; the system chooses the port.
+pub const LOOPBACK: &str = "127.0.0.1:0";
 
 /// A context with defaults, whatever the environment of the tests contains, but for where plugins are.
 pub fn context() -> Context {
@@ -110,20 +114,29 @@ fn pair_between<S, C>(
     S: AsyncFnOnce(&Net, uct_net::local::Listener) -> Result<()> + Send + 'static,
     C: AsyncFnOnce(&Net, String) -> Result<()>,
 {
+    let (thread, address) = serve(context, server_options, LOOPBACK, server);
+    let net = Net::new(context, client_options).expect("a net");
+    net.block_on(client(&net, address)).expect("the client's side");
+    drop(net);
+    thread.join().expect("the server's thread");
+}
+
+/// Runs `server` in a thread, with a net of its own and a listener at `place`. Returns the thread, which panics if the server fails, and
+/// the listener's address.
+pub fn serve<S>(context: &Context, options: NetOptions, place: &str, server: S) -> (JoinHandle<()>, String)
+where
+    S: AsyncFnOnce(&Net, uct_net::local::Listener) -> Result<()> + Send + 'static,
+{
     let (sender, receiver) = mpsc::channel();
-    let server_context = context.clone();
+    let (context, place) = (context.clone(), place.to_owned());
     let thread = std::thread::spawn(move || {
-        let net = Net::new(&server_context, server_options).expect("a net");
+        let net = Net::new(&context, options).expect("a net");
         net.block_on(async {
-            let listener = net.listen("127.0.0.1:0").await?;
+            let listener = net.listen(place).await?;
             sender.send(listener.address()).expect("the client waits");
             server(&net, listener).await
         })
         .expect("the server's side");
     });
-    let address = receiver.recv_timeout(LIMIT).expect("the server listens");
-    let net = Net::new(context, client_options).expect("a net");
-    net.block_on(client(&net, address)).expect("the client's side");
-    drop(net);
-    thread.join().expect("the server's thread");
+    (thread, receiver.recv_timeout(LIMIT).expect("the server listens"))
 }
