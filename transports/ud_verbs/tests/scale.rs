@@ -60,7 +60,7 @@ impl Crowd {
         crowd
     }
 
-    /// Lets all tables say what they have to say, until none has anything.
+    /// Delivers what the tables have to send, until none has anything.
     fn exchange(&mut self) {
         while self.tables.iter().any(Table::has_output) {
             for from in 0..self.tables.len() {

@@ -1,7 +1,7 @@
 //! The congestion window: slow start, then one packet more per round trip, half at a loss.
 //!
 //! Built on nothing else; it limits how much the [sender](super::sender) may have outstanding. If so many send to one receiver that it has no
-//! room for a packet of each, a window of one packet is still too large: the receiver then asks for a pause ahead of each packet.
+//! room for a packet of each, a window of one packet is still too large: the receiver then requests a pause ahead of each packet.
 
 /// How many packets may be in flight.
 #[derive(Clone, Copy, Debug)]
@@ -13,11 +13,11 @@ pub(super) struct Congestion {
     credit: u32,
     minimum: u16,
     maximum: u16,
-    /// Round trips from the acknowledgement of a packet to the next one, which the receiver asks for.
+    /// Round trips from the acknowledgement of a packet to the next one, which the receiver requests.
     pace: u16,
 }
 
-/// Round trips that a receiver may ask for.
+/// Round trips that a receiver may request at most.
 const PACE_MAX: u32 = 1000;
 
 impl Congestion {
@@ -52,7 +52,7 @@ impl Congestion {
         u32::from(self.pace)
     }
 
-    /// The receiver asks for pauses of so many round trips, or for none any more.
+    /// The receiver requests pauses of so many round trips, or for none any more.
     pub(super) fn set_pace(&mut self, pace: u32) {
         self.pace = pace.min(PACE_MAX) as u16;
         if self.pace != 0 {

@@ -40,7 +40,7 @@ impl<T: Handles> Table<T> {
             None => {
                 let path = resolve().map_err(ConnectError::Path)?;
                 let id = self.allocate(now, true).ok_or(ConnectError::Full(self.settings.connections_max))?;
-                self.ask(now, id, pairing, path);
+                self.request(now, id, pairing, path);
                 id
             }
         };
@@ -57,7 +57,7 @@ impl<T: Handles> Table<T> {
         (connection.is_connected() && !connection.is_owned && !is_closing).then_some(id)
     }
 
-    fn ask(&mut self, now: Time, id: ConnectionId, pairing: Pairing, path: T::Path) {
+    fn request(&mut self, now: Time, id: ConnectionId, pairing: Pairing, path: T::Path) {
         let connection = &mut self.connections[id.index()];
         connection.phase = Phase::Connecting;
         connection.opening = Some(Box::new(Opening { pairing, cookie: 0 }));
@@ -137,7 +137,7 @@ impl<T: Handles> Table<T> {
         self.end(now, id, Phase::Aborted);
     }
 
-    /// Cuts a connection off because of what the peer sent; the user is notified as of any failure, the peer is given the reason.
+    /// Cuts a connection off because of what the peer sent; the user is notified as of any failure, the peer gets the reason.
     pub fn refuse(&mut self, now: Time, id: ConnectionId, reason: Reason) {
         let connection = &mut self.connections[id.index()];
         if connection.is_over() {
@@ -156,27 +156,27 @@ impl<T: Handles> Table<T> {
         }
     }
 
-    /// Cuts every connection off. The interface sends what [`Table::poll_transmit`] then gives, and is gone.
+    /// Cuts every connection off. The interface sends what [`Table::poll_transmit`] then returns, and is gone.
     pub fn shutdown(&mut self, now: Time) {
         for id in self.ids().collect::<Vec<_>>() {
             self.abort(now, id);
         }
     }
 
-    /// The peer is known.
+    /// Takes over the peer's key and address: messages may be sent.
     pub(super) fn establish(&mut self, now: Time, id: ConnectionId, peer: Invitation) {
         let connection = &mut self.connections[id.index()];
-        let was_asked_for = connection.is_owned;
+        let is_requested = connection.is_owned;
         connection.establish(now, peer, &self.settings);
         connection.due.ack |= connection.receiver.needs_ack();
-        if was_asked_for {
+        if is_requested {
             self.events.push_back(Event::Connected(id));
         }
         self.schedule_output(id);
     }
 
     /// Takes the body of a CONNECT in; returns the connection that it concerns, if it is not answered without one, or
-    /// `None` if it is thrown away. Until it carries the cookie that was sent to its origin, nothing here changes for it
+    /// `None` if it is discarded. Until it carries the cookie that was sent to its origin, nothing here changes for it
     /// but one of a limited number of responses.
     pub(super) fn take_connect(
         &mut self,
@@ -247,8 +247,8 @@ impl<T: Handles> Table<T> {
         Some(Some(id))
     }
 
-    /// The peer has to show, in the time to give up, that it knows of the connection that it has requested. It is not probed at once: it is
-    /// likely to send something, and if it has not received the acceptance, it asks for it.
+    /// The peer has to use the connection that it has requested within the time to give up. It is not probed at once: it is
+    /// likely to send something, and if it has not received the acceptance, it repeats its request.
     fn expect_life(&mut self, now: Time, id: ConnectionId) {
         let connection = &mut self.connections[id.index()];
         connection.waiting_since = now;
@@ -270,7 +270,7 @@ impl<T: Handles> Table<T> {
         // Half of the way is done, and the peer has just had room for a request.
         connection.attempts = 0;
         // A peer that has a new challenge each time is no more than one that is silent.
-        let silent_since = connection.last_heard.max(connection.waiting_since).max(self.awake_since);
+        let silent_since = connection.last_received.max(connection.waiting_since).max(self.awake_since);
         let wait = connection.spread(connection.timeout);
         let deadline = now.plus(wait).min(silent_since.plus(self.timing.give_up));
         connection.deadlines.retransmit = deadline;
@@ -282,16 +282,16 @@ impl<T: Handles> Table<T> {
     pub(super) fn note_finish(&mut self, id: ConnectionId) {
         let connection = &mut self.connections[id.index()];
         connection.finish_received = true;
-        let now = connection.last_heard;
+        let now = connection.last_received;
         self.finish_if_acknowledged(now, id);
         self.schedule_output(id);
     }
 
-    /// Sees how far the goodbyes have come.
+    /// Checks how far the exchange of FINISH has come.
     pub(super) fn finish_if_acknowledged(&mut self, now: Time, id: ConnectionId) {
         let connection = &mut self.connections[id.index()];
         if connection.is_finished() {
-            connection.receiver.explain();
+            connection.receiver.require_ack();
             connection.due.ack = true;
             self.end(now, id, Phase::Finished);
         } else if connection.finish_sent && connection.sender.outstanding() == 0 {

@@ -87,7 +87,7 @@ pub enum Phase {
     Aborted,
 }
 
-/// What a connection has to say; several may be due.
+/// The control packets that a connection has to send; several may be due.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Due {
     pub(super) connect: bool,
@@ -98,7 +98,7 @@ pub(super) struct Due {
     pub(super) finish: bool,
 }
 
-/// The points in time at which a connection wants attention; [`Time::NEVER`] where it does not.
+/// The points in time at which a connection has something to do; [`Time::NEVER`] where it has nothing.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Deadlines {
     /// A response is overdue: send again.
@@ -136,7 +136,7 @@ pub(super) struct Connection<T: Handles> {
     pub(super) to: u64,
     pub(super) sender: Sender<T::Send>,
     pub(super) receiver: Receiver<T::Receive>,
-    pub(super) last_heard: Time,
+    pub(super) last_received: Time,
     /// Since when a response is awaited, while one is.
     pub(super) waiting_since: Time,
     pub(super) deadlines: Deadlines,
@@ -158,7 +158,7 @@ pub(super) struct Connection<T: Handles> {
     pub(super) is_expected: bool,
     pub(super) finish_sent: bool,
     pub(super) finish_received: bool,
-    /// It is in the table's queue of those with something to say.
+    /// It is in the table's queue of connections with something to send.
     pub(super) is_queued: bool,
     /// The period in which `Pacing` has counted it last.
     pub(super) counted: u8,
@@ -182,7 +182,7 @@ impl<T: Handles> Connection<T> {
             to: 0,
             sender: Sender::new(settings),
             receiver: Receiver::new(first_psn, settings.window_max),
-            last_heard: Time::default(),
+            last_received: Time::default(),
             waiting_since: Time::default(),
             deadlines: Deadlines::NONE,
             examined_at: Time::NEVER,
@@ -204,7 +204,7 @@ impl<T: Handles> Connection<T> {
         }
     }
 
-    /// Whether a datagram with this connection's key may come from there. Before the peer is known, any sender that knows the key is accepted.
+    /// Whether a datagram with this connection's key may come from there. Before the peer is known, any sender with the key is accepted.
     #[inline]
     pub(super) fn accepts_from(&self, origin: &Origin) -> bool {
         self.origin == *origin || self.phase == Phase::Unconnected
@@ -214,9 +214,9 @@ impl<T: Handles> Connection<T> {
     pub(super) fn establish(&mut self, now: Time, peer: Invitation, settings: &Settings) {
         self.to = peer.key.word();
         self.sender.open(peer, settings);
-        self.show_window();
+        self.advertise_window();
         self.phase = Phase::Connected;
-        self.last_heard = now;
+        self.last_received = now;
         self.due.connect = false;
         self.attempts = 0;
         self.deadlines.retransmit = Time::NEVER;
@@ -224,7 +224,7 @@ impl<T: Handles> Connection<T> {
 
     /// Writes the window to headers from now on.
     #[inline]
-    pub(super) fn show_window(&mut self) {
+    pub(super) fn advertise_window(&mut self) {
         self.to = header::with_window(self.to, self.sender.window());
     }
 
@@ -250,9 +250,9 @@ impl<T: Handles> Connection<T> {
     }
 
     /// Whether a header's sequence numbers are such as this connection's peer has: both within what is in flight. A sender that
-    /// knows only the key has to guess them.
+    /// has only the key has to guess them.
     pub(super) fn is_in_step(&self, header: Header) -> bool {
-        self.receiver.may_be_next_of_peer(header.psn()) && self.sender.is_honest(header.ack())
+        self.receiver.may_be_next_of_peer(header.psn()) && self.sender.is_ack_in_range(header.ack())
     }
 
     /// Whether FINISH should be sent now.
@@ -263,7 +263,7 @@ impl<T: Handles> Connection<T> {
             && (self.due.finish || self.finish_received)
     }
 
-    /// Whether both goodbyes have arrived.
+    /// Whether both FINISH have arrived.
     pub(super) fn is_finished(&self) -> bool {
         self.is_connected() && self.finish_sent && self.finish_received && self.sender.outstanding() == 0
     }

@@ -226,13 +226,13 @@ pub(super) fn write_reset(out: &mut Vec<u8>, reason: Reason) {
     out.extend_from_slice(&reason.0.to_le_bytes());
 }
 
-pub(super) fn write_ack(out: &mut Vec<u8>, told: &Ack) {
-    let delay = u32::try_from(told.delay >> 10).unwrap_or(u32::MAX);
+pub(super) fn write_ack(out: &mut Vec<u8>, ack: &Ack) {
+    let delay = u32::try_from(ack.delay >> 10).unwrap_or(u32::MAX);
     out.extend_from_slice(&delay.to_le_bytes());
-    out.extend_from_slice(&told.duplicates.to_le_bytes());
-    out.extend_from_slice(&told.echo.to_le_bytes());
-    out.extend_from_slice(&told.pace.to_le_bytes());
-    for word in told.bitmap.used() {
+    out.extend_from_slice(&ack.duplicates.to_le_bytes());
+    out.extend_from_slice(&ack.echo.to_le_bytes());
+    out.extend_from_slice(&ack.pace.to_le_bytes());
+    for word in ack.bitmap.used() {
         out.extend_from_slice(&word.to_le_bytes());
     }
 }
@@ -376,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn another_major_version_is_told_apart_from_garbage() {
+    fn another_major_version_is_distinguished_from_garbage() {
         let mut bytes = Vec::new();
         write_handshake(&mut bytes, invitation());
         bytes[4] += 1;

@@ -26,7 +26,7 @@ fn origin(side: usize) -> Origin {
 }
 
 /// Two interfaces with a connection between them; `data` determines what is sent, what of it arrives, how it is damaged, and
-/// what else arrives. Whatever it is, nothing panics, and what is given to the table comes back.
+/// what else arrives. Whatever it is, nothing panics, and each handle that the table gets comes back.
 pub fn fuzz_packets(data: &[u8]) {
     let settings =
         Settings { connections_max: 8, held_max: 16, seed: data.len() as u128 + 2, ..Settings::default() };
@@ -111,7 +111,7 @@ impl Lab {
         }
     }
 
-    /// Lets both sides talk, and the newest few datagrams arrive.
+    /// Lets both sides send, and the newest few datagrams arrive.
     fn flow(&mut self) {
         for side in 0..2 {
             for _ in 0..8 {
@@ -165,7 +165,7 @@ impl Lab {
         }
     }
 
-    /// Fetches what the tables give back.
+    /// Fetches what the tables return.
     fn collect(&mut self) {
         for table in &mut self.tables {
             while let Some(event) = table.poll_event() {

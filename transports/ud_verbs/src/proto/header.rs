@@ -27,19 +27,19 @@ pub mod kind {
     pub const FINISH: u8 = 0x7f;
     /// The kinds from this one on carry no sequence number.
     pub const CONTROL: u8 = 0x80;
-    /// Asks an interface for a connection.
+    /// Requests a connection from an interface.
     pub const CONNECT: u8 = 0x80;
-    /// Answers [`CONNECT`].
+    /// Accepts a [`CONNECT`].
     pub const ACCEPT: u8 = 0x81;
     /// Refuses [`CONNECT`].
     pub const REJECT: u8 = 0x82;
     /// An acknowledgement by itself, with the gaps.
     pub const ACK: u8 = 0x83;
-    /// Asks for an acknowledgement: when none came in time, for keepalive and for flush.
+    /// Requests an acknowledgement: when none came in time, for keepalive and for flush.
     pub const PING: u8 = 0x84;
     /// The connection is gone at the sender's side.
     pub const RESET: u8 = 0x85;
-    /// Answers a [`CONNECT`] without a cookie that is good: it is to be repeated with this one.
+    /// The reply to a [`CONNECT`] without a valid cookie: it is to be repeated with the cookie of this.
     pub const CHALLENGE: u8 = 0x86;
 }
 
@@ -176,7 +176,7 @@ impl Header {
 
     /// Whether the packet requests an acknowledgement at once.
     #[inline]
-    pub fn wants_ack(self) -> bool {
+    pub fn requests_ack(self) -> bool {
         self.first & (u64::from(flag::ACK_REQUEST) << 8) != 0
     }
 
@@ -210,7 +210,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_field_is_where_the_table_says() {
+    fn every_field_is_at_its_offset_in_the_table() {
         let key = Key::from_parts(0xa1b2_c3d4, 0xe5f6);
         let header = Header::new(key.word(), 0x11, flag::ACK_REQUEST, Psn(0x0102_0304), Psn(0x0506_0708));
         let bytes = header.to_bytes();
@@ -222,17 +222,17 @@ mod tests {
         assert_eq!(read, header);
         assert_eq!(read.key(), key);
         assert_eq!(key.index(), 0x2_c3d4);
-        assert!(read.wants_ack() && read.is_sequenced());
+        assert!(read.requests_ack() && read.is_sequenced());
     }
 
     #[test]
-    fn the_window_is_told_in_steps_beside_the_flags() {
-        for (packets, told) in [(0, 16), (1, 16), (16, 16), (17, 32), (255, 256), (256, 256)] {
+    fn the_window_is_encoded_in_steps_beside_the_flags() {
+        for (packets, encoded) in [(0, 16), (1, 16), (16, 16), (17, 32), (255, 256), (256, 256)] {
             let word = with_window(u64::MAX << 16, packets);
             let header = Header::new(word, 0x11, flag::ACK_REQUEST | flag::WAKE, Psn(0), Psn(0));
-            assert_eq!(header.window(), told);
-            assert_eq!(with_window(word, 1), u64::MAX << 16, "it can be told anew");
-            assert_eq!((header.kind(), header.wants_ack()), (0x11, true));
+            assert_eq!(header.window(), encoded);
+            assert_eq!(with_window(word, 1), u64::MAX << 16, "it can be replaced");
+            assert_eq!((header.kind(), header.requests_ack()), (0x11, true));
             assert_eq!(header.key(), Key(u64::MAX >> 16));
         }
     }

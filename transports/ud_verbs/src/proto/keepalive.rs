@@ -29,14 +29,14 @@ impl Keepalive {
         Keepalive { interval: interval.unwrap_or(0), cursor: 0, last: Time::default(), at: Time::NEVER }
     }
 
-    /// When [`Keepalive::advance`] wants to be called.
+    /// When [`Keepalive::advance`] is to be called.
     #[inline]
     pub(super) fn at(&self) -> Time {
         self.at
     }
 
     /// A connection that was silent for so long is probed in its turn: the other side may be the one that probes.
-    pub(super) fn patience(&self) -> u64 {
+    pub(super) fn idle_limit(&self) -> u64 {
         self.interval / 2
     }
 
@@ -90,7 +90,7 @@ mod tests {
 
     const INTERVAL: u64 = 20_000_000_000;
 
-    /// Turns in four intervals, and the largest number of them at once, with calls `late` ns after they are wanted.
+    /// Turns in four intervals, and the largest number of them at once, with calls `late` ns after they are due.
     fn turns(places: usize, late: u64) -> (Vec<u32>, usize) {
         let mut keepalive = Keepalive::new(Some(INTERVAL));
         keepalive.grow(Time::from_nanos(5), places);
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn without_an_interval_or_places_nothing_is_wanted() {
+    fn without_an_interval_or_places_nothing_is_due() {
         let mut keepalive = Keepalive::new(None);
         keepalive.grow(Time::from_nanos(5), 100);
         assert_eq!(keepalive.at(), Time::NEVER);

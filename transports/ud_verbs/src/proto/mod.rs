@@ -1,7 +1,7 @@
 //! Reliable, ordered messages over datagrams that get lost, doubled, reordered and delayed: the state machine.
 //!
 //! Built on nothing but time and packets that the caller passes in: no I/O, no clock, no thread. The interface
-//! is built on it: it sends what [`Table::poll_transmit`] gives, and hands in what arrives.
+//! is built on it: it sends what [`Table::poll_transmit`] returns, and passes in what arrives.
 //!
 //! A datagram is a [16-byte header](header) and a body. Sequenced packets (messages and FINISH) are delivered
 //! once and in order; control packets (connect, accept, acknowledge, …) are not sequenced and may get lost.

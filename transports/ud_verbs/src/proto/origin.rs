@@ -1,6 +1,6 @@
 //! Where datagrams come from, as the device reports it, and what distinguishes connections.
 //!
-//! Built on nothing else. A datagram can say anything of itself; the queue pair and the port that sent it are put down by the
+//! Built on nothing else. A datagram can contain anything; the queue pair and the port that sent it are put down by the
 //! network's hardware.
 
 /// The queue pair that a datagram comes from.

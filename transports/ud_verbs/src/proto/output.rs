@@ -12,7 +12,7 @@ use super::psn::Psn;
 use super::table::Table;
 use super::time::Time;
 
-/// A datagram to be sent now. If sending fails it may be forgotten: it is as good as lost.
+/// A datagram to be sent now. If sending fails it may be dropped: it counts as lost.
 pub struct Transmit<'a, T: Handles> {
     /// Where it goes.
     pub path: &'a T::Path,
@@ -31,7 +31,7 @@ pub enum Body<'a, S> {
 /// Answers that wait at most: a request beyond them is as good as lost, and comes again.
 const ANSWERS_MAX: usize = 256;
 
-/// What [`Table::choose`] found to say.
+/// What [`Table::choose`] found to send.
 enum Choice {
     Answer,
     Control(u8),
@@ -88,7 +88,7 @@ impl<T: Handles> Table<T> {
         Some(Transmit { path, body: Body::Control(&self.scratch) })
     }
 
-    /// The next connection that has something to say, and what.
+    /// The next connection that has something to send, and what.
     fn choose(&mut self) -> Option<(ConnectionId, Choice)> {
         loop {
             let id = self.output_queue.pop_front()?;
@@ -167,17 +167,17 @@ impl<T: Handles> Table<T> {
             kind::ACK => {
                 connection.due.ack = false;
                 connection.deadlines.ack = Time::NEVER;
-                let delay = now.since(connection.last_heard);
+                let delay = now.since(connection.last_received);
                 let pace = match connection.receiver.unacknowledged() {
                     0 => 0,
                     _ => self.pacing.pace(now, &mut connection.counted, self.settings.receives),
                 };
-                write_ack(out, &connection.receiver.tell(delay, pace));
+                write_ack(out, &connection.receiver.ack_contents(delay, pace));
                 self.counters.acknowledgements += 1;
             }
             kind::PING => {
                 connection.due.ping = false;
-                out.extend_from_slice(&connection.sender.ask(now.stamp()).to_le_bytes());
+                out.extend_from_slice(&connection.sender.ping(now.stamp()).to_le_bytes());
             }
             _ => {
                 connection.due.reset = false;

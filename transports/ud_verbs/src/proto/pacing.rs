@@ -17,7 +17,7 @@ pub(super) struct Pacing {
 }
 
 impl Pacing {
-    /// Counts a peer that sends, once in a period, which it remembers in `counted`. Returns how many round trips it is to wait between
+    /// Counts a peer that sends, once in a period, which it stores in `counted`. Returns how many round trips it is to wait between
     /// packets, so that all together fill three quarters of `room` packets.
     pub(super) fn pace(&mut self, now: Time, counted: &mut u8, room: u32) -> u32 {
         let period = now.as_nanos() >> PERIOD_SHIFT;

@@ -15,7 +15,7 @@ use super::time::Time;
 /// What became of a sequenced packet.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Received<R> {
-    /// The next message: to be delivered now, and after it what [`Table::pop_ready`] gives.
+    /// The next message: to be delivered now, and after it what [`Table::pop_ready`] returns.
     Deliver(ConnectionId, R),
     /// It is for this connection, but waits for a packet ahead of it.
     Held(ConnectionId),
@@ -84,7 +84,8 @@ impl<T: Handles> Table<T> {
         }
         let sender = &connection.sender;
         let has_news = header.ack() != sender.unacknowledged();
-        if has_news && !(sender.is_honest(header.ack()) && sender.oldest().is_some_and(|it| !cannot_wait(it)))
+        if has_news
+            && !(sender.is_ack_in_range(header.ack()) && sender.oldest().is_some_and(|it| !cannot_wait(it)))
         {
             return None;
         }
@@ -100,9 +101,9 @@ impl<T: Handles> Table<T> {
             return;
         }
         let has_news = header.ack() != connection.sender.unacknowledged();
-        self.heard_message(now, id, header);
+        self.on_in_order(now, id, header);
         if has_news {
-            // What has been acknowledged since is no news, and it was honest then.
+            // It was in range when it arrived; acknowledgements that were handled since may have overtaken it.
             let _ = self.acknowledge(now, id, header, None);
         }
     }
@@ -118,24 +119,24 @@ impl<T: Handles> Table<T> {
         let connection = &mut self.connections[id.index()];
         if connection.receiver.is_plain_next(header.psn()) && header.kind() != kind::FINISH {
             connection.receiver.take_next();
-            self.heard_message(now, id, header);
+            self.on_in_order(now, id, header);
             return Received::Deliver(id, packet);
         }
-        connection.last_heard = now;
+        connection.last_received = now;
         self.receive_unusual(id, header, packet)
     }
 
     /// Schedules the acknowledgement of an in-order packet, unless a packet that was sent since carries it.
     #[inline]
-    fn heard_message(&mut self, now: Time, id: ConnectionId, header: Header) {
+    fn on_in_order(&mut self, now: Time, id: ConnectionId, header: Header) {
         let connection = &mut self.connections[id.index()];
-        connection.last_heard = now;
-        self.room += connection.receiver.show(header.window());
+        connection.last_received = now;
+        self.room += connection.receiver.on_window(header.window());
         let unacknowledged = connection.receiver.unacknowledged();
         if unacknowledged == 0 {
             return;
         }
-        if header.wants_ack() || unacknowledged >= self.settings.ack_every {
+        if header.requests_ack() || unacknowledged >= self.settings.ack_every {
             connection.due.ack = true;
             self.schedule_output(id);
         } else if connection.deadlines.ack == Time::NEVER {
@@ -154,7 +155,7 @@ impl<T: Handles> Table<T> {
         packet: T::Receive,
     ) -> Received<T::Receive> {
         let connection = &mut self.connections[id.index()];
-        self.room += connection.receiver.show(header.window());
+        self.room += connection.receiver.on_window(header.window());
         connection.due.ack = true;
         let received = match connection.receiver.place(header.psn()) {
             Place::Next => {
@@ -203,7 +204,7 @@ impl<T: Handles> Table<T> {
         Some(Ready::Deliver(packet))
     }
 
-    /// The peer may send before this side knows its address.
+    /// The peer may send before this side has its address.
     #[cold]
     fn receive_unconnected(
         &mut self,
@@ -230,7 +231,7 @@ impl<T: Handles> Table<T> {
     /// The peer has not received the last acknowledgement: it may take more than one.
     fn repeat_ack(&mut self, now: Time, id: ConnectionId) {
         let connection = &mut self.connections[id.index()];
-        connection.receiver.explain();
+        connection.receiver.require_ack();
         connection.due.ack = true;
         if !connection.is_owned {
             connection.deadlines.end = now.plus(self.timing.linger);
@@ -238,7 +239,7 @@ impl<T: Handles> Table<T> {
         self.schedule_output(id);
     }
 
-    /// Takes in what a packet's header acknowledges; returns whether the packet is honest.
+    /// Handles what a packet's header acknowledges; returns whether that is in range.
     pub(super) fn acknowledge(
         &mut self,
         now: Time,
@@ -257,7 +258,7 @@ impl<T: Handles> Table<T> {
         self.adapt(id);
         let connection = &mut self.connections[id.index()];
         if connection.sender.window() != window {
-            connection.show_window();
+            connection.advertise_window();
         }
         connection.restart_retransmission(&mut self.wheel, id, now);
         if connection.sender.is_disturbed() {
@@ -305,8 +306,8 @@ impl<T: Handles> Table<T> {
             return None;
         }
         let connection = &mut self.connections[id.index()];
-        connection.last_heard = now;
-        connection.receiver.explain();
+        connection.last_received = now;
+        connection.receiver.require_ack();
         connection.due.ack = true;
         self.schedule_output(id);
         Some(id)
@@ -352,17 +353,17 @@ impl<T: Handles> Table<T> {
                 self.fail(now, id, Failure::OtherVersion(major, minor));
             }
             (kind::ACK, Phase::Connected) => {
-                let told = read_ack(body)?;
-                if connection.sender.is_contradiction(header.ack(), &told) {
+                let contents = read_ack(body)?;
+                if connection.sender.is_contradiction(header.ack(), &contents) {
                     self.refuse(now, id, Reason::MALFORMED);
                     return Some(id);
                 }
-                connection.sender.set_pace(told.pace);
-                if !self.acknowledge(now, id, header, Some(told.delay)) {
+                connection.sender.set_pace(contents.pace);
+                if !self.acknowledge(now, id, header, Some(contents.delay)) {
                     return None;
                 }
-                self.take_gaps(now, id, header, &told)?;
-                self.heard(now, id);
+                self.take_gaps(now, id, header, &contents)?;
+                self.mark_alive(now, id);
             }
             (kind::PING, Phase::Connected) => {
                 if !self.acknowledge(now, id, header, None) {
@@ -372,7 +373,7 @@ impl<T: Handles> Table<T> {
                 connection.receiver.pinged(read_ping(body)?);
                 connection.due.ack = true;
                 self.schedule_output(id);
-                self.heard(now, id);
+                self.mark_alive(now, id);
             }
             (kind::PING, Phase::Finished) => {
                 connection.receiver.pinged(read_ping(body)?);
@@ -400,10 +401,10 @@ impl<T: Handles> Table<T> {
         Some(id)
     }
 
-    /// Handles the contents of an ACK beyond its header; `None` if it is not honest.
-    fn take_gaps(&mut self, now: Time, id: ConnectionId, header: Header, told: &Ack) -> Option<()> {
+    /// Handles the contents of an ACK beyond its header; `None` if they contradict what was sent.
+    fn take_gaps(&mut self, now: Time, id: ConnectionId, header: Header, contents: &Ack) -> Option<()> {
         let connection = &mut self.connections[id.index()];
-        let news = connection.sender.on_gaps(now.stamp(), header.ack(), told).ok()?;
+        let news = connection.sender.on_gaps(now.stamp(), header.ack(), contents).ok()?;
         self.adapt(id);
         let connection = &mut self.connections[id.index()];
         if news.arrived {
@@ -426,10 +427,10 @@ impl<T: Handles> Table<T> {
         }
     }
 
-    /// The peer lives.
-    fn heard(&mut self, now: Time, id: ConnectionId) {
+    /// The peer is alive.
+    fn mark_alive(&mut self, now: Time, id: ConnectionId) {
         let connection = &mut self.connections[id.index()];
-        connection.last_heard = now;
+        connection.last_received = now;
         if connection.is_probing {
             connection.is_probing = false;
             connection.due.ping = false;
@@ -439,7 +440,7 @@ impl<T: Handles> Table<T> {
     }
 }
 
-/// What [`Table::pop_ready`] gives.
+/// What [`Table::pop_ready`] returns.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Ready<R> {
     /// A message to be delivered.

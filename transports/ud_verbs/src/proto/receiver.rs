@@ -13,11 +13,11 @@ use super::psn::Psn;
 pub(super) enum Place {
     /// It is the next one.
     Next,
-    /// It waits for others: to be given to [`Receiver::hold`] with this distance.
+    /// It waits for others: to be passed to [`Receiver::hold`] with this distance.
     Ahead(u32),
     /// It has been here before.
     Duplicate,
-    /// No honest peer sends so far ahead.
+    /// It is beyond the window.
     Beyond,
 }
 
@@ -32,10 +32,10 @@ pub(super) struct Receiver<R> {
     held: VecDeque<Option<Held<R>>>,
     /// Packets taken in order and not yet acknowledged.
     unacknowledged: u32,
-    /// The peer must be informed of a gap or a duplicate, which the acknowledgement in a message does not contain.
-    must_explain: bool,
-    /// The largest window that the peer has shown.
-    shown: u16,
+    /// An ACK is due, because of a gap or a duplicate, or because the peer requests one: the acknowledgement in a message does not suffice.
+    needs_explicit_ack: bool,
+    /// The largest window that the peer has advertised.
+    advertised: u16,
     duplicates: u32,
     /// The time in the last PING that no ACK has sent back, or 0.
     echo: u32,
@@ -55,8 +55,8 @@ impl<R> Receiver<R> {
             first_window: 0,
             held: VecDeque::new(),
             unacknowledged: 0,
-            must_explain: false,
-            shown: WINDOW_STEP as u16,
+            needs_explicit_ack: false,
+            advertised: WINDOW_STEP as u16,
             duplicates: 0,
             echo: 0,
         }
@@ -87,11 +87,11 @@ impl<R> Receiver<R> {
         self.unacknowledged
     }
 
-    /// Packets that there should be room for: twice the largest window that the peer has shown, since that doubles in a round
+    /// Packets that there should be room for: twice the largest window that the peer has advertised, since that doubles in a round
     /// trip at most, but no more than it may have outstanding.
     #[inline]
     pub(super) fn room(&self) -> u32 {
-        (u32::from(self.shown) * 2).min(u32::from(self.window))
+        (u32::from(self.advertised) * 2).min(u32::from(self.window))
     }
 
     /// Packets that the peer may have outstanding when the connection is new.
@@ -104,14 +104,14 @@ impl<R> Receiver<R> {
         self.first_window = packets;
     }
 
-    /// Takes in the window that a packet shows; returns by how much [`Receiver::room`] has grown.
+    /// Takes over the window that a packet advertises; returns by how much [`Receiver::room`] has grown.
     #[inline]
-    pub(super) fn show(&mut self, window: u16) -> u32 {
-        if window <= self.shown {
+    pub(super) fn on_window(&mut self, window: u16) -> u32 {
+        if window <= self.advertised {
             return 0;
         }
         let before = self.room();
-        self.shown = window;
+        self.advertised = window;
         self.room() - before
     }
 
@@ -138,7 +138,7 @@ impl<R> Receiver<R> {
 
     fn duplicate(&mut self) -> Place {
         self.duplicates = self.duplicates.wrapping_add(1);
-        self.must_explain = true;
+        self.needs_explicit_ack = true;
         Place::Duplicate
     }
 
@@ -149,14 +149,14 @@ impl<R> Receiver<R> {
             self.held.resize_with(ahead + 1, || None);
         }
         self.held[ahead] = Some(Held { kind, packet });
-        self.must_explain = true;
+        self.needs_explicit_ack = true;
     }
 
     /// Counts the next packet as taken although others wait behind it.
     pub(super) fn take_next_before_held(&mut self) {
         self.take_next();
         self.held.pop_front();
-        self.must_explain |= self.has_held();
+        self.needs_explicit_ack |= self.has_held();
     }
 
     /// The packet that waited and is now the next, counted as taken.
@@ -182,19 +182,19 @@ impl<R> Receiver<R> {
     }
 
     /// The peer requests an acknowledgement whether or not there is news.
-    pub(super) fn explain(&mut self) {
-        self.must_explain = true;
+    pub(super) fn require_ack(&mut self) {
+        self.needs_explicit_ack = true;
     }
 
     /// The peer has sent a PING with a time of its own, which is sent back.
     pub(super) fn pinged(&mut self, time: u32) {
         self.echo = time;
-        self.must_explain = true;
+        self.needs_explicit_ack = true;
     }
 
     /// Whether anything has arrived and was not acknowledged.
     pub(super) fn needs_ack(&self) -> bool {
-        self.unacknowledged != 0 || self.must_explain
+        self.unacknowledged != 0 || self.needs_explicit_ack
     }
 
     /// A packet's header has acknowledged up to [`Receiver::next`].
@@ -204,9 +204,9 @@ impl<R> Receiver<R> {
     }
 
     /// The contents of an ACK `delay` ns after the last arrival, with this pace; it acknowledges everything.
-    pub(super) fn tell(&mut self, delay: u64, pace: u32) -> Ack {
+    pub(super) fn ack_contents(&mut self, delay: u64, pace: u32) -> Ack {
         self.unacknowledged = 0;
-        self.must_explain = false;
+        self.needs_explicit_ack = false;
         let echo = std::mem::take(&mut self.echo);
         Ack { delay, duplicates: self.duplicates, echo, pace, bitmap: self.bitmap() }
     }
@@ -249,16 +249,16 @@ mod tests {
     }
 
     #[test]
-    fn what_was_here_before_is_a_duplicate_and_the_peer_hears_of_it() {
+    fn what_was_here_before_is_a_duplicate_and_is_reported_to_the_peer() {
         let mut receiver = Receiver::<()>::new(Psn(10), 8);
         assert_eq!(receiver.place(Psn(9)), Place::Duplicate);
         receiver.hold(3, 0, ());
-        receiver.tell(0, 0);
+        receiver.ack_contents(0, 0);
         assert_eq!(receiver.place(Psn(13)), Place::Duplicate);
         assert!(receiver.needs_ack());
         receiver.acknowledged_by_header();
-        assert!(receiver.needs_ack(), "a header does not tell of duplicates");
-        assert_eq!(receiver.tell(0, 0).duplicates, 2);
+        assert!(receiver.needs_ack(), "a header does not report duplicates");
+        assert_eq!(receiver.ack_contents(0, 0).duplicates, 2);
         assert!(!receiver.needs_ack());
     }
 
@@ -271,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn the_peer_may_be_a_window_and_a_goodbye_ahead() {
+    fn the_peer_may_be_a_window_and_a_finish_ahead() {
         let receiver = Receiver::<()>::new(Psn(u32::MAX), 4);
         let numbers = [u32::MAX - 1, u32::MAX, 4, 5, 1 << 31];
         assert_eq!(
@@ -281,7 +281,7 @@ mod tests {
     }
 
     #[test]
-    fn the_bitmap_tells_what_is_there_after_the_first_missing_one() {
+    fn the_bitmap_contains_what_is_there_after_the_first_missing_one() {
         let mut receiver = Receiver::new(Psn(0), 256);
         for ahead in [1, 3, 255] {
             receiver.hold(ahead, 0, ());
@@ -290,13 +290,13 @@ mod tests {
     }
 
     #[test]
-    fn there_is_room_for_twice_the_window_that_the_peer_has_shown() {
+    fn there_is_room_for_twice_the_window_that_the_peer_has_advertised() {
         let mut receiver = Receiver::<()>::new(Psn(0), 256);
         assert_eq!(receiver.room(), 32);
-        assert_eq!(receiver.show(16), 0);
-        assert_eq!(receiver.show(48), 96 - 32);
-        assert_eq!(receiver.show(32), 0, "never less than before");
-        assert_eq!(receiver.show(256), 256 - 96, "no more than it may have outstanding");
+        assert_eq!(receiver.on_window(16), 0);
+        assert_eq!(receiver.on_window(48), 96 - 32);
+        assert_eq!(receiver.on_window(32), 0, "never less than before");
+        assert_eq!(receiver.on_window(256), 256 - 96, "no more than it may have outstanding");
         assert_eq!(receiver.room(), 256);
         assert_eq!(Receiver::<()>::new(Psn(0), 8).room(), 8);
     }

@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn a_connection_holds_no_more_answers_than_two_honest_initiators_could_ask_for() {
+    fn a_connection_holds_no_more_responses_than_two_initiators_may_request() {
         let responses = Responses::new(&QueuedBytes::default());
         assert!((0..WAITING).all(|_| responses.push(Vec::new())));
         assert!(!responses.push(Vec::new()));

@@ -1,7 +1,7 @@
-//! What an interface knows and no peer can compute: keys, identity, and proofs of address.
+//! Values of an interface that no peer can compute: keys, identity, and proofs of address.
 //!
-//! Built on nothing else. A pseudo-random function with a 128-bit key (SipHash-2-4): its outputs say nothing of each other,
-//! so the identity, which is public, gives no key away.
+//! Built on nothing else. A pseudo-random function with a 128-bit key (SipHash-2-4): its outputs reveal nothing of each other,
+//! so the identity, which is public, reveals no key.
 
 use super::header::Key;
 use super::origin::{Origin, Pairing};
@@ -150,11 +150,11 @@ mod tests {
             ordinal in any::<u32>(), at in 0u64..1 << 50, later in 0u64..1 << 36, bit in 0..5usize,
         ) {
             let secret = Secret::new(seed);
-            let (asked, now) = (pairing(port, qp, identity, ordinal), Time::from_nanos(at));
+            let (request, now) = (pairing(port, qp, identity, ordinal), Time::from_nanos(at));
             let key = Key::from_parts(qp ^ 77, ordinal as u16);
-            let cookie = secret.cookie(now, &asked, key);
+            let cookie = secret.cookie(now, &request, key);
             let is_in_time = ((at + later) >> PERIOD_SHIFT) - (at >> PERIOD_SHIFT) <= 1;
-            prop_assert_eq!(secret.is_cookie(now.plus(later), &asked, key, cookie), is_in_time);
+            prop_assert_eq!(secret.is_cookie(now.plus(later), &request, key, cookie), is_in_time);
             let other = match bit {
                 0 => pairing(port ^ 1, qp, identity, ordinal),
                 1 => pairing(port ^ 1 << 100, qp, identity, ordinal),
@@ -163,8 +163,8 @@ mod tests {
                 _ => pairing(port, qp, identity, ordinal ^ 1),
             };
             prop_assert!(!secret.is_cookie(now, &other, key, cookie));
-            prop_assert!(!secret.is_cookie(now, &asked, Key::from_parts(qp ^ 76, ordinal as u16), cookie));
-            prop_assert!(!Secret::new(seed ^ 1).is_cookie(now, &asked, key, cookie));
+            prop_assert!(!secret.is_cookie(now, &request, Key::from_parts(qp ^ 76, ordinal as u16), cookie));
+            prop_assert!(!Secret::new(seed ^ 1).is_cookie(now, &request, key, cookie));
         }
     }
 }

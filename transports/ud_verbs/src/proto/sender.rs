@@ -44,12 +44,12 @@ pub(super) struct Sender<S> {
     /// Of the packets known to have arrived, the one that was sent last.
     newest: Newest,
     reordering: Reordering,
-    asked: Asked,
+    last_ping: Ping,
 }
 
 /// The last PING, which the peer's response has to match.
 #[derive(Clone, Copy, Debug, Default)]
-struct Asked {
+struct Ping {
     /// 0 before the first.
     time: u32,
     unacknowledged: Psn,
@@ -63,12 +63,12 @@ struct Newest {
     trip: u64,
 }
 
-/// What is known of the network's habit to reorder.
+/// Observed reordering in the network.
 #[derive(Clone, Copy, Debug, Default)]
 struct Reordering {
     seen: bool,
     /// Quarters of the shortest round trip to wait beyond the first.
-    patience: u8,
+    extra_quarters: u8,
     highest_arrived: Psn,
     /// Something has been sent again since the peer's count of duplicates moved.
     has_resent: bool,
@@ -116,7 +116,7 @@ impl<S> Sender<S> {
             round_trip: RoundTrip::default(),
             newest: Newest::default(),
             reordering: Reordering::default(),
-            asked: Asked::default(),
+            last_ping: Ping::default(),
         }
     }
 
@@ -138,13 +138,13 @@ impl<S> Sender<S> {
         self.limit = self.next;
     }
 
-    /// Whether all has been acknowledged, and the next packet is to wait because the peer asks for it.
+    /// Whether all has been acknowledged, and the next packet is to wait because the peer requests it.
     #[inline]
     pub(super) fn should_pause(&self) -> bool {
         self.congestion.pace() != 0 && self.outstanding() == 0
     }
 
-    /// The peer asks for pauses of so many round trips between packets, or for none any more.
+    /// The peer requests pauses of so many round trips between packets, or for none any more.
     pub(super) fn set_pace(&mut self, pace: u32) {
         self.congestion.set_pace(pace);
         self.update_limit();
@@ -228,7 +228,7 @@ impl<S> Sender<S> {
         self.released != self.unacknowledged
     }
 
-    /// A packet of those still outstanding when there is no hope left for them, oldest first.
+    /// A packet of those still outstanding when the connection has ended, oldest first.
     pub(super) fn abandon(&mut self) -> Option<Option<S>> {
         self.close();
         if self.released == self.next {
@@ -245,7 +245,7 @@ impl<S> Sender<S> {
 
     /// Whether an acknowledgement is of something outstanding.
     #[inline]
-    pub(super) fn is_honest(&self, ack: Psn) -> bool {
+    pub(super) fn is_ack_in_range(&self, ack: Psn) -> bool {
         ack.ahead_of(self.unacknowledged) <= self.outstanding()
     }
 
@@ -298,46 +298,46 @@ impl<S> Sender<S> {
     }
 
     /// Records that a PING is sent now; returns the time in it.
-    pub(super) fn ask(&mut self, now: Stamp) -> u32 {
+    pub(super) fn ping(&mut self, now: Stamp) -> u32 {
         let time = now.to_wire();
-        if time != self.asked.time {
-            self.asked = Asked { time, unacknowledged: self.unacknowledged };
+        if time != self.last_ping.time {
+            self.last_ping = Ping { time, unacknowledged: self.unacknowledged };
         }
         time
     }
 
     /// Whether the peer's response to the last PING contradicts earlier ones, or what was sent. One
     /// such packet may be a late or a damaged one; a response to a PING cannot be late.
-    pub(super) fn is_contradiction(&self, ack: Psn, told: &Ack) -> bool {
-        let takes_back = ack.is_before(self.asked.unacknowledged);
-        let behind_all_told = told.bitmap.iter().last().map_or(ack, |bit| ack.plus(bit + 2));
-        let was_never_sent = self.next.is_before(behind_all_told);
-        told.echo != 0 && told.echo == self.asked.time && (takes_back || was_never_sent)
+    pub(super) fn is_contradiction(&self, ack: Psn, contents: &Ack) -> bool {
+        let takes_back = ack.is_before(self.last_ping.unacknowledged);
+        let end_of_arrived = contents.bitmap.iter().last().map_or(ack, |bit| ack.plus(bit + 2));
+        let was_never_sent = self.next.is_before(end_of_arrived);
+        contents.echo != 0 && contents.echo == self.last_ping.time && (takes_back || was_never_sent)
     }
 
-    /// Handles the contents of an ACK beyond its header, which was handled before: packets that arrived out of order, and what a PING
-    /// of ours came back with.
-    pub(super) fn on_gaps(&mut self, now: Stamp, ack: Psn, told: &Ack) -> Result<News, Bogus> {
-        self.learn_duplicates(told.duplicates);
+    /// Handles the contents of an ACK beyond its header, which was handled before: packets that arrived out of order, and the
+    /// time of a PING of this side.
+    pub(super) fn on_gaps(&mut self, now: Stamp, ack: Psn, contents: &Ack) -> Result<News, Bogus> {
+        self.update_duplicates(contents.duplicates);
         if ack != self.unacknowledged {
             return Ok(News::default());
         }
         let first = ack.plus(1);
         let beyond = |bit: u32| bit + 1 >= self.outstanding();
-        if told.bitmap.iter().last().is_some_and(beyond) {
+        if contents.bitmap.iter().last().is_some_and(beyond) {
             return Err(Bogus);
         }
-        let known = self.arrived;
-        self.mark_arrived(now, first, told.bitmap);
-        let echo = Stamp::from_wire(told.echo);
+        let before = self.arrived;
+        self.mark_arrived(now, first, contents.bitmap);
+        let echo = Stamp::from_wire(contents.echo);
         if let Some(pinged_at) = echo {
             // All that was sent before the PING should have arrived before it.
             let trip = now.since(pinged_at);
-            self.round_trip.sample(trip.saturating_sub(told.delay));
+            self.round_trip.sample(trip.saturating_sub(contents.delay));
             self.note_arrival(pinged_at, ack, trip);
         }
         self.update_limit();
-        Ok(News { arrived: self.arrived != known, echoed: echo.is_some() })
+        Ok(News { arrived: self.arrived != before, echoed: echo.is_some() })
     }
 
     fn mark_arrived(&mut self, now: Stamp, first: Psn, bitmap: Bitmap) {
@@ -398,14 +398,14 @@ impl<S> Sender<S> {
     }
 
     /// A duplicate after something was sent again: it need not have been, the network only reorders.
-    fn learn_duplicates(&mut self, duplicates: u32) {
+    fn update_duplicates(&mut self, duplicates: u32) {
         if duplicates == self.reordering.peer_duplicates {
             return;
         }
         self.reordering.peer_duplicates = duplicates;
         if std::mem::take(&mut self.reordering.has_resent) {
             self.reordering.seen = true;
-            self.reordering.patience = self.reordering.patience.saturating_add(1);
+            self.reordering.extra_quarters = self.reordering.extra_quarters.saturating_add(1);
         }
     }
 
@@ -415,7 +415,7 @@ impl<S> Sender<S> {
         self.arrived | self.lost != 0 || self.in_recovery
     }
 
-    /// Looks for packets that should have arrived by now; returns after how many nanoseconds to check again, if at all.
+    /// Checks for packets that should have arrived by now; returns after how many nanoseconds to check again, if at all.
     pub(super) fn detect_losses(&mut self, now: Stamp) -> Option<u64> {
         let allowed = self.newest.trip + self.reorder_allowance();
         let mut again: Option<u64> = None;
@@ -452,7 +452,7 @@ impl<S> Sender<S> {
         if !self.reordering.seen && (self.in_recovery || self.arrived >= 3) {
             return 0;
         }
-        let quarters = u64::from(self.reordering.patience) + 1;
+        let quarters = u64::from(self.reordering.extra_quarters) + 1;
         let longest = self.round_trip.smoothed().unwrap_or(0);
         (self.round_trip.minimum() / 4 * quarters).min(longest)
     }

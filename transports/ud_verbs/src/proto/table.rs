@@ -49,7 +49,7 @@ pub struct Counters {
     pub duplicates: u64,
     /// Packets that came before one ahead of them.
     pub reordered: u64,
-    /// Packets that were thrown away: malformed, for no connection, from elsewhere than its peer, absurd, or too far ahead.
+    /// Packets that were discarded: malformed, for no connection, from elsewhere than its peer, absurd, or too far ahead.
     pub discarded: u64,
     /// Requests for a connection that were answered with a challenge.
     pub challenges: u64,
@@ -77,7 +77,7 @@ pub struct Table<T: Handles> {
     pub(super) connections: Vec<Connection<T>>,
     pub(super) settings: Settings,
     pub(super) timing: Timing,
-    /// Connections with something to say, in the order in which they came.
+    /// Connections with something to send, in the order in which they came.
     pub(super) output_queue: VecDeque<ConnectionId>,
     /// Connections with a deadline.
     pub(super) wheel: Wheel,
@@ -124,8 +124,8 @@ impl<T: Handles> Next<'_, T> {
     #[inline]
     pub fn header(&self, kind: u8, flags: u8) -> [u8; HEADER_SIZE] {
         debug_assert!(super::connection::is_message(kind));
-        let asks = if self.connection.sender.should_request_ack() { flag::ACK_REQUEST } else { 0 };
-        self.connection.header(kind, flags | asks).to_bytes()
+        let ack_request = if self.connection.sender.should_request_ack() { flag::ACK_REQUEST } else { 0 };
+        self.connection.header(kind, flags | ack_request).to_bytes()
     }
 
     /// How to reach the peer.
@@ -279,8 +279,8 @@ impl<T: Handles> Table<T> {
     #[inline]
     pub fn outstanding(&self, id: ConnectionId) -> u32 {
         let connection = &self.connections[id.index()];
-        let goodbye = u32::from(connection.finish_sent);
-        connection.sender.outstanding().saturating_sub(goodbye)
+        let finish = u32::from(connection.finish_sent);
+        connection.sender.outstanding().saturating_sub(finish)
     }
 
     /// The place of the next message among all that are sent on the connection: what was sent so far is acknowledged
@@ -332,7 +332,7 @@ impl<T: Handles> Table<T> {
         Some(packet)
     }
 
-    /// Asks the peer to acknowledge what is outstanding at once; nothing if nothing is.
+    /// Requests an acknowledgement of what is outstanding at once; nothing if nothing is.
     pub fn request_ack(&mut self, id: ConnectionId) {
         let connection = &mut self.connections[id.index()];
         if connection.is_connected() && connection.sender.outstanding() != 0 {
@@ -439,7 +439,7 @@ impl<T: Handles> Table<T> {
         let is_queued = old.is_queued;
         *old = Connection::new(key, first_psn, &self.settings, self.timing.initial, is_owned);
         old.is_queued = is_queued;
-        old.last_heard = now;
+        old.last_received = now;
         self.room += old.receiver.room();
         // A part of what is left, so that some is left for peers to come.
         let left = self.settings.receives.saturating_sub(self.first_windows);
@@ -465,7 +465,7 @@ impl<T: Handles> Table<T> {
         self.settings.first_psn.unwrap_or_else(|| self.secret.first_psn(key))
     }
 
-    /// Puts the connection into the queue of those with something to say.
+    /// Puts the connection into the queue of those with something to send.
     pub(super) fn schedule_output(&mut self, id: ConnectionId) {
         let connection = &mut self.connections[id.index()];
         if !connection.is_queued {

@@ -34,7 +34,7 @@ impl Time {
         self.0.saturating_sub(earlier.0)
     }
 
-    /// This point in units of 1024 ns, cut to 32 bits: what a queued packet remembers of its sending.
+    /// This point in units of 1024 ns, cut to 32 bits: the form in which a queued packet keeps its time of sending.
     #[inline]
     pub(super) fn stamp(self) -> Stamp {
         Stamp((self.0 >> Stamp::SHIFT) as u32)

@@ -12,14 +12,14 @@ const ASLEEP: u64 = 1_000_000_000;
 /// Connections that one call examines at most; the next one goes on with the others. It takes less than a tick of the interface's timer.
 const EXAMINED: usize = 4096;
 
-/// Connections that are examined to know a deadline exactly; of more, the time of the first is known to a slot of the wheel.
+/// Connections that are examined for an exact deadline; of more, the time of the first is known to a slot of the wheel.
 const EXACT: usize = 64;
 
 /// Timeouts in a row after which the window is made small.
 const SILENT: u8 = 3;
 
 impl<T: Handles> Table<T> {
-    /// When [`Table::handle_timeout`] wants to be called; [`Time::NEVER`] if nothing is awaited. Calls to the table may
+    /// When [`Table::handle_timeout`] is to be called; [`Time::NEVER`] if nothing is awaited. Calls to the table may
     /// bring it forward. Being late harms only speed.
     #[inline]
     pub fn next_timeout(&self) -> Time {
@@ -41,7 +41,7 @@ impl<T: Handles> Table<T> {
         self.wheel.refresh().min(self.keepalive.at())
     }
 
-    /// Has acknowledgements that wait for a packet to ride on sent at once, because no packet is to be expected: the
+    /// Sends delayed acknowledgements at once, because no packet that could carry them is to be expected: the
     /// caller goes to sleep.
     pub fn acknowledge_now(&mut self, now: Time) {
         // None waits longer.
@@ -59,11 +59,11 @@ impl<T: Handles> Table<T> {
 
     /// Handles all deadlines that have passed. What is to be sent then comes from [`Table::poll_transmit`].
     pub fn handle_timeout(&mut self, now: Time) {
-        let wanted = self.next_timeout();
-        if now < wanted {
+        let due = self.next_timeout();
+        if now < due {
             return;
         }
-        if now.since(wanted) > ASLEEP {
+        if now.since(due) > ASLEEP {
             self.awake_since = now;
         }
         self.keep_alive(now);
@@ -130,13 +130,13 @@ impl<T: Handles> Table<T> {
             self.events.push_back(Event::Ready(id));
         }
         if std::mem::take(&mut connection.is_expected) {
-            connection.is_probing |= connection.last_heard <= connection.waiting_since;
+            connection.is_probing |= connection.last_received <= connection.waiting_since;
         }
         if !connection.is_waiting() {
             connection.deadlines.retransmit = Time::NEVER;
             return;
         }
-        let silent_since = connection.last_heard.max(connection.waiting_since).max(self.awake_since);
+        let silent_since = connection.last_received.max(connection.waiting_since).max(self.awake_since);
         if now.since(silent_since) >= self.timing.give_up {
             self.fail(now, id, Failure::Silent);
             return;
@@ -159,14 +159,14 @@ impl<T: Handles> Table<T> {
         self.schedule_output(id);
     }
 
-    /// Asks the peers of idle connections whether they live, those whose turn it is.
+    /// Probes the peers of idle connections, those whose turn it is.
     fn keep_alive(&mut self, now: Time) {
         let places = if self.is_empty() { 0 } else { self.connections.len() };
         for index in self.keepalive.advance(now, places).into_iter().flatten() {
             self.counters.examined += 1;
             let connection = &self.connections[index];
             let is_idle = connection.is_connected() && !connection.is_waiting() && !connection.is_expected;
-            if is_idle && now.since(connection.last_heard) >= self.keepalive.patience() {
+            if is_idle && now.since(connection.last_received) >= self.keepalive.idle_limit() {
                 self.probe(now, ConnectionId(index as u32));
             }
         }

@@ -45,8 +45,8 @@ fn break_one(device: &str) {
     break_oldest();
     let start = Instant::now();
     until(&[&victim, &peer, &witness], "the failures", || {
-        let told = links.iter().all(|(near, _)| !near.failures.borrow().is_empty());
-        told && completions.iter().all(Completion::is_done)
+        let all_failed = links.iter().all(|(near, _)| !near.failures.borrow().is_empty());
+        all_failed && completions.iter().all(Completion::is_done)
     });
     assert!(start.elapsed() < Duration::from_secs(15), "{:?}", start.elapsed());
     for (near, _) in &links {
@@ -72,7 +72,7 @@ fn break_one(device: &str) {
     });
     assert!(other.failures.borrow().is_empty());
     for (near, far) in &links {
-        assert_eq!((near.failures.borrow().len(), far.failures.borrow().len()), (1, 1), "told once");
+        assert_eq!((near.failures.borrow().len(), far.failures.borrow().len()), (1, 1), "reported once");
     }
 }
 

@@ -40,11 +40,11 @@ impl Conn {
         if self.shared.enter().with(is_sent) { self.initiator.flushed(OWNER, number) } else { None }
     }
 
-    /// Asks the peer for an acknowledgement of all that was sent, once.
-    fn ask(&self) {
+    /// Requests an acknowledgement of all that was sent, once.
+    fn request_ack(&self) {
         let guard = self.shared.enter();
         let mark = guard.with(|core| core.table.mark(self.connection));
-        if self.asked.replace(Some(mark)) != Some(mark) {
+        if self.ack_requested_to.replace(Some(mark)) != Some(mark) {
             guard.with(|core| {
                 core.table.request_ack(self.connection);
                 core.transmit();
@@ -87,7 +87,7 @@ impl Conn {
         if let Some(completion) = completion {
             self.waits.borrow_mut().push_back(Wait { mark: self.mark(), completion });
         }
-        self.ask();
+        self.request_ack();
         Ok(Outcome::InProgress)
     }
 }

@@ -32,7 +32,7 @@ pub(crate) struct Conn {
     waits: RefCell<VecDeque<Wait>>,
     checks: RefCell<Vec<Completion>>,
     /// The place up to which an acknowledgement was requested.
-    asked: Cell<Option<Psn>>,
+    ack_requested_to: Cell<Option<Psn>>,
 }
 
 /// Where a flush that began at some time ends: messages ahead of a place (none if it began before the connection stood),
@@ -55,7 +55,7 @@ impl Conn {
             initiator: emulation::initiator(shared.limits.message, shared.limits.operations),
             waits: RefCell::default(),
             checks: RefCell::default(),
-            asked: Cell::new(None),
+            ack_requested_to: Cell::new(None),
         }
     }
 

@@ -75,11 +75,11 @@ fn an_acknowledgement_is_requested_at_first_and_before_the_window_is_full() {
         send(&mut sender, 0, 1);
     }
     assert!((3..=5).contains(&requests), "{requests}");
-    sender.on_ack(at(1), psn(32), None).expect("honest");
+    sender.on_ack(at(1), psn(32), None).expect("in range");
     for turn in 0..100u32 {
-        assert!(!sender.should_request_ack(), "ping-pong asks for nothing");
+        assert!(!sender.should_request_ack(), "ping-pong requests nothing");
         send(&mut sender, 2, 1);
-        sender.on_ack(at(3), psn(33 + turn), None).expect("honest");
+        sender.on_ack(at(3), psn(33 + turn), None).expect("in range");
     }
 }
 
@@ -87,7 +87,7 @@ fn an_acknowledgement_is_requested_at_first_and_before_the_window_is_full() {
 fn three_later_arrivals_make_a_packet_lost_and_it_alone_is_sent_again() {
     let mut sender = sender(32);
     send(&mut sender, 0, 10);
-    sender.on_ack(at(20), psn(2), Some(0)).expect("honest");
+    sender.on_ack(at(20), psn(2), Some(0)).expect("in range");
     assert_eq!(sender.on_gaps(at(20), psn(2), &gaps(&[0, 1])), Ok(ARRIVED));
     assert!(sender.detect_losses(at(20)).is_some(), "two arrivals may be reordering: look again");
     assert_eq!(sender.on_gaps(at(21), psn(2), &gaps(&[0, 1, 2])), Ok(ARRIVED));
@@ -101,11 +101,11 @@ fn three_later_arrivals_make_a_packet_lost_and_it_alone_is_sent_again() {
 fn a_packet_lost_twice_is_sent_a_third_time_without_a_timeout() {
     let mut sender = sender(32);
     send(&mut sender, 0, 5);
-    sender.on_gaps(at(20), psn(0), &gaps(&[0, 1, 2, 3])).expect("honest");
+    sender.on_gaps(at(20), psn(0), &gaps(&[0, 1, 2, 3])).expect("in range");
     sender.detect_losses(at(20));
     assert_eq!(resent(&mut sender, 20), [0]);
     send(&mut sender, 25, 4);
-    sender.on_gaps(at(45), psn(0), &gaps(&[0, 1, 2, 3, 4, 5, 6, 7])).expect("honest");
+    sender.on_gaps(at(45), psn(0), &gaps(&[0, 1, 2, 3, 4, 5, 6, 7])).expect("in range");
     sender.detect_losses(at(45));
     assert_eq!(resent(&mut sender, 46), [0]);
 }
@@ -114,15 +114,15 @@ fn a_packet_lost_twice_is_sent_a_third_time_without_a_timeout() {
 fn a_network_that_reorders_is_given_time() {
     let mut sender = sender(32);
     send(&mut sender, 0, 4);
-    sender.on_ack(at(100), psn(4), Some(0)).expect("honest");
+    sender.on_ack(at(100), psn(4), Some(0)).expect("in range");
     send(&mut sender, 100, 1);
     send(&mut sender, 110, 3);
     // The packet arrives after those behind it, once: from then on three arrivals are no proof.
-    sender.on_gaps(at(210), psn(4), &gaps(&[0, 1])).expect("honest");
+    sender.on_gaps(at(210), psn(4), &gaps(&[0, 1])).expect("in range");
     assert!(sender.detect_losses(at(210)).is_some());
-    sender.on_ack(at(215), psn(8), Some(0)).expect("honest");
+    sender.on_ack(at(215), psn(8), Some(0)).expect("in range");
     send(&mut sender, 300, 5);
-    sender.on_gaps(at(350), psn(8), &gaps(&[0, 1, 2, 3])).expect("honest");
+    sender.on_gaps(at(350), psn(8), &gaps(&[0, 1, 2, 3])).expect("in range");
     let again = sender.detect_losses(at(350)).expect("a time to look again");
     assert!(resent(&mut sender, 350).is_empty());
     assert!(sender.detect_losses(at(350 + again / 1024 + 1)).is_none());
@@ -133,14 +133,14 @@ fn a_network_that_reorders_is_given_time() {
 fn the_answer_to_a_ping_shows_what_is_lost_and_the_window_limits_what_is_sent_again() {
     let mut sender = sender(32);
     send(&mut sender, 0, 20);
-    sender.on_gaps(at(5), psn(0), &gaps(&[4])).expect("honest");
+    sender.on_gaps(at(5), psn(0), &gaps(&[4])).expect("in range");
     sender.on_silence();
     assert!(resent(&mut sender, 10_000).is_empty(), "silence is no loss");
-    let told = Ack { echo: at(10_000).to_wire(), ..gaps(&[4]) };
-    assert_eq!(sender.on_gaps(at(10_020), psn(0), &told), Ok(News { arrived: false, echoed: true }));
+    let contents = Ack { echo: at(10_000).to_wire(), ..gaps(&[4]) };
+    assert_eq!(sender.on_gaps(at(10_020), psn(0), &contents), Ok(News { arrived: false, echoed: true }));
     assert_eq!(sender.detect_losses(at(10_020)), None);
     assert_eq!(resent(&mut sender, 10_020), [0, 1, 2, 3]);
-    sender.on_ack(at(10_040), psn(2), None).expect("honest");
+    sender.on_ack(at(10_040), psn(2), None).expect("in range");
     assert_eq!(resent(&mut sender, 10_040), [4, 6, 7, 8], "2 of 4 arrived, the window grew by 2; 5 is there");
 }
 
@@ -148,11 +148,11 @@ fn the_answer_to_a_ping_shows_what_is_lost_and_the_window_limits_what_is_sent_ag
 fn a_slow_network_is_learned_from_a_ping_and_nothing_is_sent_again() {
     let mut sender = sender(32);
     send(&mut sender, 0, 1);
-    sender.on_ack(at(20), psn(1), Some(0)).expect("honest");
+    sender.on_ack(at(20), psn(1), Some(0)).expect("in range");
     send(&mut sender, 100, 20);
     // The PING went out behind the packets, and all were in flight for long.
-    sender.on_ack(at(500_000), psn(21), Some(0)).expect("honest");
-    sender.on_gaps(at(500_001), psn(21), &echo(10_000)).expect("honest");
+    sender.on_ack(at(500_000), psn(21), Some(0)).expect("in range");
+    sender.on_gaps(at(500_001), psn(21), &echo(10_000)).expect("in range");
     assert_eq!(sender.detect_losses(at(500_001)), None);
     assert!(resent(&mut sender, 500_001).is_empty());
     assert!(sender.round_trip.timeout(0) > Some(100_000_000), "{:?}", sender.round_trip);
@@ -162,12 +162,12 @@ fn a_slow_network_is_learned_from_a_ping_and_nothing_is_sent_again() {
 fn the_late_arrival_of_a_first_copy_is_not_taken_for_that_of_the_second() {
     let mut sender = sender(32);
     send(&mut sender, 0, 1);
-    sender.on_ack(at(1000), psn(1), Some(0)).expect("honest");
+    sender.on_ack(at(1000), psn(1), Some(0)).expect("in range");
     send(&mut sender, 2000, 10);
-    sender.on_gaps(at(3000), psn(1), &gaps(&[0, 1, 2])).expect("honest");
+    sender.on_gaps(at(3000), psn(1), &gaps(&[0, 1, 2])).expect("in range");
     sender.detect_losses(at(3000));
     assert_eq!(resent(&mut sender, 3000), [1]);
-    sender.on_ack(at(3010), psn(5), None).expect("honest");
+    sender.on_ack(at(3010), psn(5), None).expect("in range");
     sender.detect_losses(at(3010));
     assert!(resent(&mut sender, 3010).is_empty(), "what was sent before the second copy is still in flight");
 }
@@ -185,7 +185,7 @@ fn gaps_that_speak_of_packets_never_sent_are_bogus() {
 fn what_is_abandoned_comes_back_once() {
     let mut sender = sender(8);
     send(&mut sender, 0, 6);
-    sender.on_ack(at(1), psn(2), None).expect("honest");
+    sender.on_ack(at(1), psn(2), None).expect("in range");
     assert_eq!(sender.pop_acknowledged(), Some(Some(0)));
     let rest: Vec<_> = std::iter::from_fn(|| sender.abandon().flatten()).collect();
     assert_eq!(rest, [1, 2, 3, 4, 5]);
@@ -194,16 +194,16 @@ fn what_is_abandoned_comes_back_once() {
 }
 
 #[test]
-fn the_answer_to_a_packet_sent_twice_says_nothing_about_the_round_trip() {
+fn the_acknowledgement_of_a_packet_sent_twice_is_no_sample_of_the_round_trip() {
     let mut sender = sender(32);
     send(&mut sender, 0, 1);
-    sender.on_ack(at(50), psn(1), Some(0)).expect("honest");
+    sender.on_ack(at(50), psn(1), Some(0)).expect("in range");
     send(&mut sender, 100, 1);
-    sender.on_gaps(at(200), psn(1), &echo(150)).expect("honest");
+    sender.on_gaps(at(200), psn(1), &echo(150)).expect("in range");
     sender.detect_losses(at(200));
     assert_eq!(resent(&mut sender, 200), [1]);
     let before = sender.round_trip.smoothed();
-    sender.on_ack(at(20_001), psn(2), Some(0)).expect("honest");
+    sender.on_ack(at(20_001), psn(2), Some(0)).expect("in range");
     assert_eq!(sender.round_trip.smoothed(), before);
 }
 
@@ -211,15 +211,15 @@ fn the_answer_to_a_packet_sent_twice_says_nothing_about_the_round_trip() {
 fn duplicates_after_sending_again_show_that_the_network_reorders() {
     let mut sender = sender(32);
     send(&mut sender, 0, 4);
-    sender.on_gaps(at(10_000), psn(0), &echo(9_000)).expect("honest");
+    sender.on_gaps(at(10_000), psn(0), &echo(9_000)).expect("in range");
     sender.detect_losses(at(10_000));
     assert_eq!(resent(&mut sender, 10_000).len(), 4);
-    let told = Ack { delay: 0, duplicates: 4, echo: 0, pace: 0, bitmap: Bitmap::default() };
-    assert_eq!(sender.on_gaps(at(10_010), psn(0), &told), Ok(News::default()));
+    let contents = Ack { delay: 0, duplicates: 4, echo: 0, pace: 0, bitmap: Bitmap::default() };
+    assert_eq!(sender.on_gaps(at(10_010), psn(0), &contents), Ok(News::default()));
     assert!(sender.reordering.seen, "what was sent again need not have been");
 }
 
-/// A sender that the peer asks for pauses of so many round trips of 50 µs.
+/// A sender whose peer requests pauses of so many round trips of 50 µs.
 fn paced(pace: u32) -> Sender<u32> {
     let settings = Settings::default();
     let mut sender = Sender::new(&settings);
