@@ -65,7 +65,7 @@ impl<T: Handles> Table<T> {
         connection.path = Some(path);
         connection.due.connect = true;
         connection.waiting_since = now;
-        let deadline = now.plus(connection.spread(connection.timeout));
+        let deadline = now.plus(connection.spread(connection.first_wait()));
         connection.deadlines.retransmit = deadline;
         self.pairings.insert(pairing, id);
         self.schedule(id, deadline);
@@ -271,7 +271,7 @@ impl<T: Handles> Table<T> {
         connection.attempts = 0;
         // A peer that has a new challenge each time is no more than one that is silent.
         let silent_since = connection.last_received.max(connection.waiting_since).max(self.awake_since);
-        let wait = connection.spread(connection.timeout);
+        let wait = connection.spread(connection.first_wait());
         let deadline = now.plus(wait).min(silent_since.plus(self.timing.give_up));
         connection.deadlines.retransmit = deadline;
         self.schedule(id, deadline);

@@ -291,6 +291,12 @@ impl<T: Handles> Connection<T> {
         self.due.ack && self.receiver.needs_ack()
     }
 
+    /// Time to the first retransmission, in nanoseconds. A request is repeated after half the time: when many peers connect at once, most
+    /// requests are lost because the receiver has no buffer, and it is idle if they are repeated late.
+    pub(super) fn first_wait(&self) -> u64 {
+        if self.phase == Phase::Connecting { self.timeout / 2 } else { self.timeout }
+    }
+
     /// A time between half of `wait` and all of it: connections that wait for the same thing do not all go on at the same time.
     pub(super) fn spread(&self, wait: u64) -> u64 {
         let salt = self.key.word() ^ u64::from(self.sender.next().0) << 8 ^ u64::from(self.attempts);

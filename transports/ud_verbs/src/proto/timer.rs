@@ -146,7 +146,7 @@ impl<T: Handles> Table<T> {
         // Many peers may wait for one that can receive few requests at a time, so the wait is not doubled.
         let part = if connection.phase == Phase::Connecting { 4 } else { 2 };
         let grow = |wait: u64, _| (wait + wait / part).min(self.timing.maximum);
-        let wait = connection.spread((0..connection.attempts).fold(connection.timeout, grow));
+        let wait = connection.spread((0..connection.attempts).fold(connection.first_wait(), grow));
         connection.due.connect = connection.phase == Phase::Connecting;
         let is_resent = connection.sender.presume_lost() && !connection.is_probing;
         connection.due.ping = connection.is_connected() && !is_resent;
