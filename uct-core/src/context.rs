@@ -19,7 +19,7 @@ use crate::loader::{Component, Ignored, LoadFailure, Loaded, LoaderSettings, Plu
 use crate::md::{MdInner, MemoryDomain};
 use crate::reason::Reason;
 use crate::resource::{DeviceKind, Resource};
-use crate::select::Calibration;
+use crate::select::{Calibration, CalibrationError};
 use crate::{builtin, host, loader, misspelt};
 
 /// The configuration and the loaded transports of a process, or of a library within it.
@@ -271,13 +271,17 @@ impl Context {
     }
 
     /// The measured times that selection uses. Reads the file at the first call, and blocks meanwhile. A file that cannot be used is one
-    /// warning.
+    /// warning. One that is only stale has no effect, and is a line at level debug: `uct_info` shows it.
     pub fn calibration(&self) -> &Calibration {
         self.inner.calibration.get_or_init(|| {
             let Some(path) = self.calibration_file() else { return Calibration::default() };
-            Calibration::read(path).unwrap_or_else(|reason| {
+            Calibration::read(path).unwrap_or_else(|error| {
                 let remedy = "`uct_info --calibrate` measures again, calibration = off ignores the file";
-                ucs::log::warn!("{}: {reason}; the models are used ({remedy})", path.display());
+                let line = format!("{}: {error}; the models are used ({remedy})", path.display());
+                match error {
+                    CalibrationError::Stale(_) => tracing::debug!("{line}"),
+                    CalibrationError::Unusable(_) => ucs::log::warn!("{line}"),
+                }
                 Calibration::default()
             })
         })

@@ -6,6 +6,8 @@ use serde::Serialize;
 use uct_core::select::{Explanation, PeerAddresses, Request, Selector};
 use uct_core::{Context, Fallback};
 
+use crate::measured::{MeasuredTimes, State};
+
 /// The section.
 #[derive(Serialize)]
 pub(crate) struct Explained {
@@ -13,6 +15,7 @@ pub(crate) struct Explained {
     chosen: Option<String>,
     #[serde(flatten)]
     explanation: Explanation,
+    measured_times: MeasuredTimes,
     #[serde(skip)]
     fallback_forbidden: bool,
     #[serde(skip)]
@@ -31,6 +34,7 @@ impl Explained {
             chosen: explanation.chosen().map(|candidate| candidate.name()),
             fallback_forbidden: context.core_config().fallback == Fallback::Error,
             is_for_a_peer: peer.is_some(),
+            measured_times: MeasuredTimes::of(context),
             explanation,
         }
     }
@@ -60,6 +64,13 @@ impl fmt::Display for Explained {
                 f,
                 "# --peer-address explains what leads to another process; --set tls=^self leaves self out."
             )?;
+        }
+        if !matches!(self.measured_times.state, State::Off | State::Absent) {
+            write!(f, "# {}", self.measured_times)?;
+            match self.measured_times.remedy() {
+                Some(remedy) => writeln!(f, " ({remedy})")?,
+                None => writeln!(f)?,
+            }
         }
         write!(f, "{}", self.explanation)?;
         match &self.explanation.fallback {

@@ -16,6 +16,7 @@ mod explain;
 mod files;
 mod iface;
 mod matrix;
+mod measured;
 mod options;
 mod system;
 mod topology;

@@ -1,16 +1,23 @@
 //! `--calibrate` stores what it measures, and selection uses it, unless the file is one that it cannot use.
 
+#[path = "../../../ucs/testing/skip.rs"]
+mod skip;
 mod support;
 
 use std::collections::BTreeMap;
-use std::fs;
+use std::fs::{self, Permissions};
+use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::PathBuf;
+use std::process::Command;
 
 use serde_json::Value;
 use support::process::{Ended, run};
 use support::{info, json, list, parse, text};
 use tempfile::TempDir;
 use uct_core::system::host;
+
+/// A user without privileges.
+const NOBODY: u32 = 65_534;
 
 /// A directory with a place for the file.
 struct Place {
@@ -102,25 +109,108 @@ fn a_measured_time_decides_unless_the_key_is_off() {
     assert!(explained.contains("1 ns measured; the model has "), "{explained}");
 }
 
+/// The line of the text of `--explain` about the file; the others that begin with `#` are about peers.
+fn line_on_times(explained: &str) -> Option<&str> {
+    explained.lines().find(|line| line.contains("measured times"))
+}
+
 #[test]
-fn a_file_that_cannot_be_used_is_one_line_of_warning_and_replaced() {
+fn a_file_that_cannot_be_used_is_one_line_of_warning_and_the_models_decide() {
     let place = Place::new();
-    let cases = [
-        ("00000000000000000000000000000000", TCP, "before the machine was booted"),
-        (&boot(), "[", "line 3"),
+    let file = place.file();
+    let remove = || {
+        let _ = fs::remove_dir(&file);
+        let _ = fs::remove_file(&file);
+    };
+    type Make<'a> = Box<dyn Fn() + 'a>;
+    let mut cases: Vec<(&str, Make<'_>)> = vec![
+        ("line 3", Box::new(|| place.write(&boot(), "["))),
+        ("not UTF-8", Box::new(|| fs::write(&file, [0xff]).expect("a file"))),
+        ("a directory", Box::new(|| fs::create_dir(&file).expect("a directory"))),
+        (
+            "a FIFO",
+            Box::new(|| {
+                let made = Command::new("mkfifo").arg(&file).status().expect("mkfifo runs");
+                assert!(made.success());
+            }),
+        ),
+        (
+            "every user may write",
+            Box::new(|| {
+                place.write(&boot(), TCP);
+                fs::set_permissions(&file, Permissions::from_mode(0o666)).expect("its mode");
+            }),
+        ),
     ];
-    for (boot, interfaces, words) in cases {
-        place.write(boot, interfaces);
-        let ended = place.explained();
-        assert_eq!(ended.stderr.lines().count(), 1, "{}", ended.stderr);
-        let file = place.file().display().to_string();
-        assert!([words, &file].iter().all(|part| ended.stderr.contains(part)), "{}", ended.stderr);
-        assert_eq!(text(&parse(&ended.success()), "/explain/chosen"), "posix/memory");
+    if skip::is_root("give a file to another user") {
+        let foreign = || {
+            place.write(&boot(), TCP);
+            chown(&file, Some(NOBODY), None).expect("its owner");
+        };
+        cases.push(("belongs to user 65534", Box::new(foreign)));
     }
+    place.write(&boot(), TCP);
+    for (words, make) in cases {
+        remove();
+        make();
+        let ended = place.explained();
+        let warning = ended.stderr.clone();
+        assert_eq!(warning.lines().count(), 1, "{words}: {warning}");
+        let name = file.display().to_string();
+        assert!([words, &name].iter().all(|part| warning.contains(part)), "{words}: {warning}");
+        let explained = parse(&ended.success());
+        assert_eq!(text(&explained, "/explain/chosen"), "posix/memory", "{words}");
+        assert_eq!(text(&explained, "/explain/measured_times/state"), "unusable", "{words}");
+    }
+    remove();
+    place.write(&boot(), "[");
     place.run(&["--calibrate", "memory", "-t", "posix"]).success();
     let ended = place.explained();
     assert_eq!(ended.stderr, "");
     assert!(usable(&parse(&ended.success()))["posix/memory"]["is_measured"] == true);
+}
+
+#[test]
+fn a_file_of_another_boot_is_no_warning_and_the_sections_about_selection_name_it() {
+    let place = Place::new();
+    place.write("00000000000000000000000000000000", TCP);
+    let (reason, remedy) = ("before the machine was booted", "`uct_info --calibrate` measures again");
+    let ended = place.explained();
+    assert_eq!(ended.stderr, "");
+    let explained = parse(&ended.success());
+    assert_eq!(text(&explained, "/explain/chosen"), "posix/memory");
+    assert_eq!(text(&explained, "/explain/measured_times/state"), "stale");
+    let candidates = usable(&explained);
+    let origins = ["overhead", "latency"].map(|term| text(&candidates["tcp/lo"], &format!("/{term}/origin")));
+    assert_eq!(origins, ["model"; 2], "{explained:#}");
+    assert!(candidates.values().all(|it| it["is_measured"] == false), "{explained:#}");
+
+    let printed = place.run(&["--explain", "--set", "tls=posix,tcp"]).success();
+    let line = line_on_times(&printed).expect("the line about the file");
+    assert!(line.contains(reason) && line.contains(remedy), "{line}");
+    let doctor = place.run(&["--doctor", "--set", "tls=self"]).success();
+    let mut lines =
+        doctor.lines().skip_while(|line| !line.starts_with("LIMIT     selection: measured times of"));
+    let (finding, arrow) = (lines.next().expect("a finding"), lines.next().expect("its remedy"));
+    assert!(finding.contains(reason) && arrow.contains(remedy), "{finding}\n{arrow}");
+    let logged = place.run(&["--explain", "--set", "tls=posix,tcp", "--set", "log_level=debug"]).stderr;
+    let lines: Vec<&str> = logged.lines().filter(|line| line.contains(reason)).collect();
+    assert!(matches!(lines[..], [line] if line.contains("DEBUG")), "{logged}");
+}
+
+#[test]
+fn interfaces_that_were_not_measured_are_named() {
+    let place = Place::new();
+    let explained = |tls: &str| place.run(&["--explain", "--set", &format!("tls={tls}")]).success();
+    assert_eq!(line_on_times(&explained("posix,tcp")), None, "there is no file");
+    place.write(&boot(), TCP);
+    let mixed = explained("posix,tcp");
+    let line = line_on_times(&mixed).expect("the line about the file");
+    let end = "; the models count for posix/memory (`uct_info --calibrate` measures all)";
+    assert!(line.ends_with(end), "{line}");
+    let measured = explained("self,tcp");
+    let line = line_on_times(&measured).expect("the line about the file");
+    assert!(line.ends_with("calibration.toml"), "self is never measured: {line}");
 }
 
 #[test]

@@ -22,7 +22,8 @@ const VERSION: u32 = 1;
 /// Most interfaces of a file, and most points of an operation: more than any measurement has.
 const MAX_IFACES: usize = 1024;
 const MAX_POINTS: usize = 64;
-/// Longest time of an operation, in nanoseconds: 1000 seconds.
+/// Times of operations, in nanoseconds: from the least that is written to 1000 seconds.
+const MIN_NANOSECONDS: f64 = 0.1;
 const MAX_NANOSECONDS: f64 = 1e12;
 
 /// Bytes of an operation, and its time in nanoseconds.
@@ -35,6 +36,19 @@ pub type Times = BTreeMap<Operation, Vec<Point>>;
 pub struct Calibration {
     /// By name: `posix/memory`.
     ifaces: BTreeMap<String, Times>,
+}
+
+/// Why nothing of a file of measured times counts.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum CalibrationError {
+    /// It was written before the machine was booted, or by another version of this library. It has no effect until the times are measured
+    /// again.
+    #[error("{0}")]
+    Stale(String),
+    /// It is damaged, or another user may have written it.
+    #[error("{0}")]
+    Unusable(String),
 }
 
 /// The file as it is written.
@@ -54,6 +68,11 @@ impl Calibration {
         self.ifaces.insert(resource.to_string(), times);
     }
 
+    /// Whether an interface was measured.
+    pub fn contains(&self, resource: &Resource) -> bool {
+        self.ifaces.contains_key(&resource.to_string())
+    }
+
     /// The seconds that an operation of this size takes on an interface: between two sizes that were measured in proportion, above them as
     /// between the last two. `None` if it was not measured.
     pub fn seconds(&self, resource: &Resource, operation: Operation, size: usize) -> Option<f64> {
@@ -67,9 +86,9 @@ impl Calibration {
     /// Reads a file. One that is not there has no times.
     ///
     /// # Errors
-    /// Why nothing of it counts: another user may have written it, it is damaged, or it was written before the machine was booted.
-    pub fn read(path: &Path) -> Result<Calibration, String> {
-        match read_trusted(path)? {
+    /// Why nothing of it counts.
+    pub fn read(path: &Path) -> Result<Calibration, CalibrationError> {
+        match read_trusted(path).map_err(CalibrationError::Unusable)? {
             Some(text) => Calibration::parse(&text, &host::host_id().to_string()),
             None => Ok(Calibration::default()),
         }
@@ -96,23 +115,29 @@ impl Calibration {
         written
     }
 
-    fn parse(text: &str, boot: &str) -> Result<Calibration, String> {
+    fn parse(text: &str, boot: &str) -> Result<Calibration, CalibrationError> {
         let file: File = toml::from_str(text).map_err(|error| {
             let end = error.span().map_or(text.len(), |span| span.start.min(text.len()));
             let line = 1 + text.as_bytes()[..end].iter().filter(|&&byte| byte == b'\n').count();
-            format!("line {line}: {}", error.message().replace(char::is_control, " "))
+            let message = error.message().replace(char::is_control, " ");
+            CalibrationError::Unusable(format!("line {line}: {message}"))
         })?;
         if file.version != VERSION {
-            return Err(format!("it has version {}, expected {VERSION}", file.version));
+            let reason = format!("it has version {}, expected {VERSION}", file.version);
+            return Err(CalibrationError::Stale(reason));
         }
         if file.boot != boot {
-            return Err("it was measured before the machine was booted".to_owned());
+            return Err(CalibrationError::Stale("it was measured before the machine was booted".to_owned()));
         }
-        if file.interfaces.len() > MAX_IFACES {
-            return Err(format!("{} interfaces, expected at most {MAX_IFACES}", file.interfaces.len()));
+        Calibration::of(file.interfaces).map_err(CalibrationError::Unusable)
+    }
+
+    fn of(interfaces: BTreeMap<String, BTreeMap<Operation, Vec<Value>>>) -> Result<Calibration, String> {
+        if interfaces.len() > MAX_IFACES {
+            return Err(format!("{} interfaces, expected at most {MAX_IFACES}", interfaces.len()));
         }
         let mut ifaces = BTreeMap::new();
-        for (name, operations) in file.interfaces {
+        for (name, operations) in interfaces {
             let mut times = Times::new();
             for (operation, entries) in operations {
                 let points = points(&entries);
@@ -155,8 +180,10 @@ fn points(entries: &[Value]) -> Result<Vec<Point>, String> {
     if let Some(pair) = points.windows(2).find(|pair| pair[0].0 >= pair[1].0) {
         return Err(format!("size {} follows {}, expected a larger one", pair[1].0, pair[0].0));
     }
-    match points.iter().find(|(_, time)| !(*time > 0.0 && *time <= MAX_NANOSECONDS)) {
-        Some((_, time)) => Err(format!("{time} nanoseconds, expected above 0 and at most {MAX_NANOSECONDS}")),
+    match points.iter().find(|(_, time)| !(MIN_NANOSECONDS..=MAX_NANOSECONDS).contains(time)) {
+        Some((_, time)) => {
+            Err(format!("{time} nanoseconds, expected {MIN_NANOSECONDS} to {MAX_NANOSECONDS}"))
+        }
         None => Ok(points),
     }
 }
@@ -185,6 +212,7 @@ fn nanoseconds(points: &[Point], size: u64) -> Option<f64> {
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
+    use std::process::Command;
 
     use super::*;
     use crate::configuration::Sources;
@@ -243,6 +271,7 @@ mod tests {
 
     #[test]
     fn a_damaged_file_is_an_error_that_names_the_place() {
+        let reason = |text: &str| Calibration::parse(text, BOOT).expect_err(text).to_string();
         let cases = [
             ("", "line 1: missing field `version`"),
             ("version = 1\n", "missing field `boot`"),
@@ -256,14 +285,15 @@ mod tests {
             ("[[[[", "line 1: "),
         ];
         for (text, words) in cases {
-            let error = Calibration::parse(text, BOOT).expect_err(text);
+            let error = reason(text);
             assert!(error.contains(words) && !error.contains(char::is_control), "{text:?}: {error}");
         }
         let cases = [
             ("[]", "\"self/memory\", am_short: 0 entries, expected 1 to 64"),
             ("[[8, 1.0], [8, 2.0]]", "size 8 follows 8"),
             ("[[8, 1.0], [7, 2.0]]", "size 7 follows 8"),
-            ("[[8, 0.0]]", "0 nanoseconds"),
+            ("[[8, 0.0]]", "0 nanoseconds, expected 0.1 to 1000000000000"),
+            ("[[8, 0.09]]", "0.09 nanoseconds"),
             ("[[8, -1.0]]", "-1 nanoseconds"),
             ("[[8, nan]]", "NaN nanoseconds"),
             ("[[8, inf]]", "inf nanoseconds"),
@@ -277,10 +307,23 @@ mod tests {
             ("[[8, 1.0]]\nam_shor = [[8, 1.0]]", "line 5: unknown variant `am_shor`"),
         ];
         for (entries, words) in cases {
-            let error = Calibration::parse(&with_entries(entries), BOOT).expect_err(entries);
+            let error = reason(&with_entries(entries));
             assert!(error.contains(words) && !error.contains(char::is_control), "{entries}: {error}");
         }
         assert!(Calibration::parse(&with_entries("[[8, 1]]"), BOOT).is_ok(), "a whole number is a time");
+    }
+
+    #[test]
+    fn a_file_of_another_boot_or_version_is_stale_and_any_other_problem_makes_it_unusable() {
+        let is_stale = |text: &str| {
+            matches!(Calibration::parse(text, BOOT).expect_err(text), CalibrationError::Stale(_))
+        };
+        let whole = with_entries("[[8, 1.0]]");
+        assert!(is_stale(&whole.replace(BOOT, "another")));
+        assert!(is_stale(&whole.replace("version = 1", "version = 2")));
+        for damaged in [with_entries("[]"), whole.replace("boot", "boat"), whole.replace('[', "")] {
+            assert!(!is_stale(&damaged), "{damaged}");
+        }
     }
 
     #[test]
@@ -335,18 +378,25 @@ mod tests {
     #[test]
     fn a_file_that_others_may_write_or_that_is_none_is_not_read() {
         let directory = tempfile::tempdir().expect("a directory");
-        let path = directory.path().join("calibration.toml");
+        let place = |name: &str| directory.path().join(name);
+        let reason = |path: &Path| {
+            let error = Calibration::read(path).expect_err("it cannot be used");
+            assert!(matches!(error, CalibrationError::Unusable(_)), "{error:?}");
+            error.to_string()
+        };
+        let path = place("calibration.toml");
         calibration().write(&path).expect("it is written");
         fs::set_permissions(&path, fs::Permissions::from_mode(0o666)).expect("its mode");
-        assert!(Calibration::read(&path).expect_err("it is everybody's").contains("every user may write"));
-        assert!(Calibration::read(directory.path()).expect_err("no file").contains("a directory"));
-        let null = directory.path().join("null");
-        symlink("/dev/null", &null).expect("a link");
-        assert!(Calibration::read(&null).expect_err("no file").contains("a device"));
-        let large = directory.path().join("large");
-        fs::write(&large, vec![b'#'; (1 << 20) + 1]).expect("a file");
-        assert!(Calibration::read(&large).expect_err("too large").contains("1 MiB"));
-        fs::write(&large, [0xff]).expect("a file");
-        assert!(Calibration::read(&large).expect_err("no text").contains("UTF-8"));
+        assert!(reason(&path).contains("every user may write"));
+        assert!(reason(directory.path()).contains("a directory"));
+        symlink("/dev/null", place("null")).expect("a link");
+        assert!(reason(&place("null")).contains("a device"));
+        let made = Command::new("mkfifo").arg(place("fifo")).status().expect("mkfifo runs");
+        assert!(made.success());
+        assert!(reason(&place("fifo")).contains("a FIFO"));
+        fs::write(place("large"), vec![b'#'; (1 << 20) + 1]).expect("a file");
+        assert!(reason(&place("large")).contains("1 MiB"));
+        fs::write(place("bytes"), [0xff]).expect("a file");
+        assert!(reason(&place("bytes")).contains("UTF-8"));
     }
 }

@@ -30,7 +30,7 @@ use crate::iface::{Iface, IfaceOptions};
 use crate::resource::Resource;
 use crate::worker::Worker;
 
-pub use calibration::{Calibration, Point, Times};
+pub use calibration::{Calibration, CalibrationError, Point, Times};
 pub use cost::{Cost, Term};
 pub use explain::{Candidate, Explanation};
 pub use peer::{PeerAddresses, PeerIface};

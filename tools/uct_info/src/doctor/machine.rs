@@ -10,6 +10,7 @@ use uct_tools_common::Failure;
 use super::finding::{Finding, Verdict};
 use super::{memory, network, verbs};
 use crate::files::Files;
+use crate::measured::{MeasuredTimes, State};
 
 /// The section.
 #[derive(Serialize)]
@@ -32,6 +33,7 @@ impl Machine {
         findings.extend(network::devices(&network_devices()?));
         let congestion = context.config().value("tcp", "congestion");
         findings.extend(network::settings(&files, congestion.map_or("auto", |setting| &setting.text)));
+        findings.push(of_selection(&MeasuredTimes::of(context)));
         Ok(Machine { findings })
     }
 
@@ -88,6 +90,15 @@ fn of_resources(context: &Context) -> Result<Vec<Finding>, Failure> {
         });
     }
     Ok(findings)
+}
+
+/// The times that selection compares: the models do without any, but nothing replaces those that no longer count.
+fn of_selection(times: &MeasuredTimes) -> Finding {
+    let verdict = match times.state {
+        State::Stale | State::Unusable => Verdict::Limit,
+        State::Off | State::Absent | State::Used => Verdict::Fine,
+    };
+    Finding { remedy: times.remedy(), ..Finding::new(verdict, "selection", times.to_string()) }
 }
 
 fn network_devices() -> Result<Vec<network::Device>, Failure> {
