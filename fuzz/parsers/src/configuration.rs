@@ -1,23 +1,35 @@
-//! What a user writes: configuration files, variables, and values with units.
+//! What a user writes: configuration files, variables, and values with units; and the file of measured times.
 //!
-//! For the list of parsers. Built on the configuration of `ucs` and on the schema of the core with what is linked in.
+//! For the list of parsers. Built on the configuration of `ucs`, and on the schema and the selection of the core with what is linked in.
 
 use std::cell::RefCell;
+use std::fs;
 use std::io::{Seek, SeekFrom, Write};
+use std::path::Path;
 use std::sync::OnceLock;
 
-use tempfile::NamedTempFile;
+use tempfile::{NamedTempFile, TempDir};
 use ucs::config::{Config, ConfigError, Schema, Sources};
 use ucs::units::{Bandwidth, Count, MemSize, NameList, Range, Ternary, Time, parse_bool};
-use uct_core::Context;
+use uct_core::select::{Calibration, Operation, Times};
+use uct_core::{Context, Resource};
+
+/// A context of the defaults.
+fn context() -> Context {
+    let sources = Sources::default().set("modules", "self,tcp,shm");
+    Context::builder().sources(sources).build().expect("the defaults are good")
+}
 
 /// All keys that are linked in.
 fn schema() -> &'static Schema {
     static SCHEMA: OnceLock<Schema> = OnceLock::new();
-    SCHEMA.get_or_init(|| {
-        let sources = Sources::default().set("modules", "self,tcp,shm");
-        Context::builder().sources(sources).build().expect("the defaults are good").schema().clone()
-    })
+    SCHEMA.get_or_init(|| context().schema().clone())
+}
+
+/// The interface whose times the seeds have.
+fn resource() -> &'static Resource {
+    static RESOURCE: OnceLock<Resource> = OnceLock::new();
+    RESOURCE.get_or_init(|| context().find("posix", "memory").expect("it is linked in"))
 }
 
 /// Errors are human-readable, one for each problem.
@@ -33,7 +45,8 @@ fn check(result: Result<ucs::config::Loaded, ConfigError>) {
     }
 }
 
-pub(crate) fn file(bytes: &[u8]) {
+/// Reads a file with these bytes.
+fn with_file<T>(bytes: &[u8], read: impl FnOnce(&Path) -> T) -> T {
     thread_local! {
         static FILE: RefCell<NamedTempFile> = RefCell::new(NamedTempFile::new().expect("a file"));
     }
@@ -41,8 +54,12 @@ pub(crate) fn file(bytes: &[u8]) {
         file.as_file().set_len(0).expect("it can be cut");
         file.seek(SeekFrom::Start(0)).expect("it can be rewound");
         file.write_all(bytes).expect("it can be written");
-        check(Config::load(schema(), &Sources::default().file(file.path())));
-    });
+        read(file.path())
+    })
+}
+
+pub(crate) fn file(bytes: &[u8]) {
+    check(with_file(bytes, |path| Config::load(schema(), &Sources::default().file(path))));
 }
 
 pub(crate) fn file_seeds() -> Vec<Vec<u8>> {
@@ -51,6 +68,48 @@ pub(crate) fn file_seeds() -> Vec<Vec<u8>> {
     let set = all.replace("\n#", "\n");
     let short = "tls = \"tcp,self\"\nrequire = [\"tcp\"]\n[tcp]\ntx_seg_size = 8192\nnodelay = true\n";
     [all, set, short.to_owned()].map(String::into_bytes).to_vec()
+}
+
+/// Times that are read are possible ones, and are read again as they are written.
+pub(crate) fn calibration(bytes: &[u8]) {
+    let calibration = match with_file(bytes, Calibration::read) {
+        Ok(calibration) => calibration,
+        Err(error) => {
+            let reason = error.to_string();
+            assert!(!reason.is_empty() && !reason.contains(char::is_control), "{reason:?}");
+            return;
+        }
+    };
+    for operation in Operation::ALL {
+        let sizes = [0, 1, 8, 1000, 1 << 20, usize::MAX];
+        let times = sizes.map(|size| calibration.seconds(resource(), operation, size));
+        assert!(times.iter().flatten().all(|time| *time > 0.0 && time.is_finite()), "{times:?}");
+    }
+    let written = file_of(&calibration);
+    let again = with_file(&written, Calibration::read).expect("what is written is read");
+    assert_eq!(file_of(&again).escape_ascii().to_string(), written.escape_ascii().to_string());
+}
+
+/// The bytes of the file with these times.
+fn file_of(calibration: &Calibration) -> Vec<u8> {
+    thread_local! {
+        static DIRECTORY: TempDir = tempfile::tempdir().expect("a directory");
+    }
+    DIRECTORY.with(|directory| {
+        let path = directory.path().join("calibration.toml");
+        calibration.write(&path).expect("it is written");
+        fs::read(&path).expect("it is there")
+    })
+}
+
+pub(crate) fn calibration_seeds() -> Vec<Vec<u8>> {
+    let mut calibration = Calibration::default();
+    let empty = file_of(&calibration);
+    let points = vec![(8, 69.3), (1024, 83.0), (1 << 20, 31_000.5)];
+    calibration.set(resource(), Times::from([(Operation::AmShort, vec![(8, 50.0)])]));
+    let short = file_of(&calibration);
+    calibration.set(resource(), Operation::ALL.map(|operation| (operation, points.clone())).into());
+    vec![empty, short, file_of(&calibration)]
 }
 
 /// The first line is a variable and its value, the second a key and its value.

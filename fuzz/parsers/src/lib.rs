@@ -22,6 +22,11 @@ pub struct Parser {
 
 /// All of them.
 pub const PARSERS: &[Parser] = &[
+    Parser {
+        name: "calibration_file",
+        read: configuration::calibration,
+        seeds: configuration::calibration_seeds,
+    },
     Parser { name: "composed_frame", read: uct_compose::fuzz_frame, seeds: peer::composed_frame_seeds },
     Parser { name: "config_file", read: configuration::file, seeds: configuration::file_seeds },
     Parser { name: "config_values", read: configuration::values, seeds: configuration::value_seeds },
