@@ -19,6 +19,8 @@ pub struct Config {
     pub devices: NameList,
     /// The device of far ends (`UCT_TEST_FAR_DEVICE`); the same as of near ends unless set.
     pub far_device: Option<String>,
+    /// Whether the worker of a case has all other interfaces open, too (`UCT_TEST_OPEN=all`).
+    pub open_all: bool,
     /// Transports whose absence is a failure (`UCT_TEST_REQUIRE`). `shm` means `posix` and `sysv`.
     pub require: Vec<String>,
     /// Directories with plugins, ahead of those of `UCT_MODULE_DIR` or, if that is not set, of the test's own.
@@ -63,6 +65,7 @@ impl Config {
             transports: names("UCT_TEST_TRANSPORTS", "all")?,
             devices: names("UCT_TEST_DEVICES", "lo")?,
             far_device: words("UCT_TEST_FAR_DEVICE").pop(),
+            open_all: open_all("UCT_TEST_OPEN")?,
             require: words("UCT_TEST_REQUIRE"),
             module_dirs: Vec::new(),
             seed: number("UCT_TEST_SEED")?.unwrap_or_else(Random::fresh_seed),
@@ -83,6 +86,14 @@ fn names(variable: &str, default: &str) -> Result<NameList, String> {
     let value = env::var(variable).ok().filter(|value| !value.is_empty());
     let value = value.as_deref().unwrap_or(default);
     value.parse().map_err(|error| format!("{variable}={value}: {error}; expected names, as tcp,self"))
+}
+
+fn open_all(variable: &str) -> Result<bool, String> {
+    match env::var(variable).as_deref() {
+        Ok("all") => Ok(true),
+        Ok("one" | "") | Err(_) => Ok(false),
+        Ok(value) => Err(format!("{variable}={value}: expected one or all")),
+    }
 }
 
 fn part(variable: &str) -> Result<Part, String> {

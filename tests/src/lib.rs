@@ -19,6 +19,7 @@
 //! | `UCT_TEST_TRANSPORTS` | transports to test, `tcp,self` or `^tcp`; all unless set |
 //! | `UCT_TEST_DEVICES` | network devices to test on; `lo` unless set, so that nothing leaves the machine |
 //! | `UCT_TEST_FAR_DEVICE` | where the transport has this device, its far ends are on it, so that packets cross a cable |
+//! | `UCT_TEST_OPEN` | `all`: the worker of a case has all other interfaces of the machine open; `one` unless set |
 //! | `UCT_TEST_REQUIRE` | transports or plugins whose absence is a failure |
 //! | `UCT_TEST_SEED` | order of the cases and their random choices; printed by every run |
 //! | `UCT_TEST_SOAK_SECONDS` | how long the soak takes; 2 unless set |
@@ -26,6 +27,7 @@
 //! | `UCT_MODULE_DIR` | where plugins are; beside the test program unless set |
 
 pub mod access;
+mod beside;
 mod case;
 mod cases;
 pub mod cms;

@@ -13,6 +13,7 @@ use uct_core::{
     Memory, MemoryKind, Posted, RemoteKey, Result, Worker,
 };
 
+use crate::beside::Beside;
 use crate::setup::Setup;
 
 /// How long anything may take that is not about time. A busy machine stops a thread for seconds.
@@ -25,9 +26,15 @@ pub struct Side {
     pub worker: Worker,
     /// The interface.
     pub iface: Iface,
+    pub(crate) beside: Beside,
 }
 
 impl Side {
+    /// Makes progress; returns the number of events, without those of what is open beside the interface.
+    pub fn progress(&self) -> u32 {
+        self.beside.progress(&self.worker).0
+    }
+
     /// The attributes of the interface.
     pub fn attributes(&self) -> &IfaceAttr {
         self.iface.attributes()
@@ -188,8 +195,8 @@ impl Pair {
 
     /// Makes progress at both ends; returns the number of events.
     pub fn progress(&self) -> u32 {
-        let events = self.sender.worker.progress();
-        if self.is_loop { events } else { events + self.receiver.worker.progress() }
+        let events = self.sender.progress();
+        if self.is_loop { events } else { events + self.receiver.progress() }
     }
 
     /// Moves both ends on until `done`; panics if that takes too long, or an endpoint fails.

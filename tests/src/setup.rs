@@ -6,8 +6,9 @@ use std::cell::RefCell;
 use std::panic::panic_any;
 use std::time::Duration;
 
-use uct_core::{Context, IfaceOptions, Resource, Worker};
+use uct_core::{Context, Iface, IfaceOptions, Resource, Worker};
 
+use crate::beside::Beside;
 use crate::case::Case;
 use crate::config::Config;
 use crate::pair::Side;
@@ -94,26 +95,34 @@ impl Setup {
 
     /// Opens the far end's device on a new worker.
     pub fn open_far(&self, options: IfaceOptions) -> Side {
-        let context = self.context();
-        let worker = Worker::new(&context).unwrap_or_else(|error| panic!("no worker: {error}"));
-        let resource = self.far_target().resource(&context).expect("it was there a moment ago");
-        let iface =
-            worker.open_resource(&resource, options).unwrap_or_else(|error| panic!("no interface: {error}"));
-        Side { worker, iface }
+        let resource = self.far_target().resource(&self.context()).expect("it was there a moment ago");
+        self.open_resource(&resource, options)
     }
 
     /// Opens it on a new worker.
     pub fn open(&self, options: IfaceOptions) -> Side {
-        let context = self.context();
-        let worker = Worker::new(&context).unwrap_or_else(|error| panic!("no worker: {error}"));
-        self.open_on(&worker, options)
+        self.open_resource(&self.resource(), options)
     }
 
     /// Opens it on a worker.
     pub fn open_on(&self, worker: &Worker, options: IfaceOptions) -> Side {
-        let iface = worker
-            .open_resource(&self.resource(), options)
-            .unwrap_or_else(|error| panic!("no interface: {error}"));
-        Side { worker: worker.clone(), iface }
+        let iface = open(worker, &self.resource(), options);
+        Side { worker: worker.clone(), iface, beside: Beside::default() }
     }
+
+    /// Opens a resource on a new worker, and all others beside it if the run asks for that.
+    fn open_resource(&self, resource: &Resource, options: IfaceOptions) -> Side {
+        let worker = Worker::new(&self.context()).unwrap_or_else(|error| panic!("no worker: {error}"));
+        let iface = open(&worker, resource, options);
+        let beside = if self.config.open_all {
+            Beside::open_all(&worker, &iface, &self.config)
+        } else {
+            Beside::default()
+        };
+        Side { worker, iface, beside }
+    }
+}
+
+fn open(worker: &Worker, resource: &Resource, options: IfaceOptions) -> Iface {
+    worker.open_resource(resource, options).unwrap_or_else(|error| panic!("no interface: {error}"))
 }
