@@ -3,6 +3,7 @@
 //! Built on the floors beside this crate, Debian's UCX and uct_perftest; the rows are in tests/compare*.toml. `--net` compares uct-net with what
 //! does the same; `--sweep` measures whole curves.
 
+mod cable;
 mod measure;
 mod regret;
 mod rounds;
@@ -70,6 +71,10 @@ pub struct Options {
     #[arg(long, conflicts_with_all = ["only", "verbs", "table", "before", "sweep"], group = "measured")]
     regret: bool,
 
+    /// Of --regret: between which two sides
+    #[arg(long, value_name = "SIDES", value_enum, default_value_t = regret::Between::Threads, requires = "regret")]
+    between: regret::Between,
+
     #[command(flatten)]
     sweeping: sweep::Sweeping,
 }
@@ -107,7 +112,7 @@ pub fn run(options: &Options) -> Outcome<u8> {
         return compare(options, &table, &programs(directory.clone(), directory.clone(), &table));
     }
     if let (true, Some(directory)) = (options.regret, &options.programs) {
-        return regret::run(directory, options.rounds(REGRET_ROUNDS));
+        return regret::run(directory, options.rounds(REGRET_ROUNDS), options.between);
     }
     let workspace = Workspace::load()?;
     if let Some(transport) = &options.sweep {
@@ -115,7 +120,8 @@ pub fn run(options: &Options) -> Outcome<u8> {
     }
     if options.regret {
         let built = vm::build(&workspace, "release")?;
-        return regret::run(&built.program(PROGRAM)?.with_file_name(""), options.rounds(REGRET_ROUNDS));
+        let programs = built.program(PROGRAM)?.with_file_name("");
+        return regret::run(&programs, options.rounds(REGRET_ROUNDS), options.between);
     }
     if options.verbs {
         return in_machine(options, &workspace);

@@ -1,7 +1,10 @@
 //! `cargo xtask compare --regret`: what a choice of selection costs. Every transport that can do an operation is measured, selection is asked by
-//! its models and by a fresh calibration, and the time of what it chooses is divided by the best.
+//! its models and by a fresh calibration, and the time of what it chooses is divided by the best. Within one process, or between two network
+//! namespaces.
 //! Built on uct_perftest, which measures, and uct_info, which calibrates and chooses; used by `compare`.
 
+use super::cable::{self, Cable};
+use super::measure::{Pin, Side};
 use super::rounds::median;
 use crate::failure::{Context, Failure, Outcome};
 use crate::process::{capture, command, output};
@@ -10,7 +13,6 @@ use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::Path;
-use std::process::Command;
 use std::time::Duration;
 
 const LIMIT: Duration = Duration::from_secs(120);
@@ -70,17 +72,36 @@ struct Latency {
 /// Costs of all ways at each size, as selection has them; the first of equal ones is chosen.
 type Costs = BTreeMap<u64, Vec<(Way, f64)>>;
 
+/// The two sides between which the transports are measured.
+#[derive(clap::ValueEnum, Clone, Copy, Debug)]
+pub enum Between {
+    /// Two threads of one process
+    Threads,
+    /// Two network namespaces of this machine with a cable between them, which the command makes as root
+    Namespaces,
+}
+
 /// Measures and prints the table.
-pub fn run(programs: &Path, rounds: u8) -> Outcome<u8> {
+pub fn run(programs: &Path, rounds: u8, between: Between) -> Outcome<u8> {
+    let cable = match between {
+        Between::Threads => None,
+        Between::Namespaces => Some(Cable::new()?),
+    };
+    let [near, far] = [cable.as_ref().map(Cable::near), cable.as_ref().map(Cable::far)];
     let directory = tempfile::tempdir().context(|| "cannot make a directory".to_owned())?;
     let calibration = directory.path().join("calibration.toml");
     let peer = directory.path().join("peer");
-    let info = |arguments: &[&str], calibration: &str| {
-        let mut info = command(programs.join("uct_info"));
+    let info_in = |namespace: Option<u32>, arguments: &[&str], calibration: &str| {
+        let program = programs.join("uct_info");
+        let mut info = match namespace {
+            Some(process) => cable::inside(process, program),
+            None => command(program),
+        };
         info.args(arguments).env("UCT_CALIBRATION", calibration).env("UCT_FALLBACK", "allow");
         info
     };
-    let address = output(&mut info(&["--address"], "off"), LIMIT)?;
+    let info = |arguments: &[&str], calibration: &str| info_in(near, arguments, calibration);
+    let address = output(&mut info_in(far, &["--address"], "off"), LIMIT)?;
     fs::write(&peer, address).context(|| "cannot write the peer's addresses".to_owned())?;
     let peer = format!("@{}", peer.display());
     let calibration = calibration.display().to_string();
@@ -113,7 +134,7 @@ pub fn run(programs: &Path, rounds: u8) -> Outcome<u8> {
     for round in 1..=rounds {
         eprintln!("round {round} of {rounds}: {} operations on interfaces", ways.len());
         for way in &ways {
-            for (size, time) in measure(programs, way)? {
+            for (size, time) in measure(programs, way, cable.as_ref())? {
                 times.entry(((*way).clone(), size)).or_default().push(time);
             }
         }
@@ -127,25 +148,37 @@ fn operations() -> impl Iterator<Item = String> {
     KINDS.into_iter().flat_map(|kind| LAYOUTS.map(|layout| format!("{kind}_{layout}")))
 }
 
-/// The median of each size that the way takes, two threads on a processor each.
-fn measure(programs: &Path, (operation, name): &Way) -> Outcome<Vec<(u64, f64)>> {
+/// The median of each size that the way takes, each side on a processor of its own.
+fn measure(programs: &Path, (operation, name): &Way, cable: Option<&Cable>) -> Outcome<Vec<(u64, f64)>> {
     let (kind, layout) = operation.split_once('_').unwrap_or((operation, ""));
     let (transport, device) = name.split_once('/').unwrap_or((name, ""));
-    let mut times = Vec::new();
+    let (mut times, mut failed) = (Vec::new(), None);
     for (iterations, small) in [("20000", true), ("1000", false)] {
         let sizes: Vec<String> =
             SIZES.iter().filter(|&&size| (size <= SMALL) == small).map(ToString::to_string).collect();
-        let mut perftest: Command = command(programs.join("uct_perftest"));
-        perftest.args(["-l", "-c", "0,1", "--json", "-x", transport, "-d", device, "-n", iterations]);
-        perftest.args(["-t", &format!("{kind}_lat"), "-D", layout, "-s", &sizes.join(",")]);
-        let (status, printed, _) = capture(&mut perftest, LIMIT)?;
-        // It takes none of the sizes.
-        if !status.success() {
-            continue;
-        }
+        let sizes = sizes.join(",");
+        let test = format!("-x {transport} -d {device} -n {iterations} -t {kind}_lat -D {layout} -s {sizes}");
+        let program = programs.join("uct_perftest");
+        let printed = match cable {
+            Some(cable) => {
+                Side::new(program, &test, Pin::Option).server("").between(cable).measure(&["--json"])
+            }
+            None => Side::new(program, &format!("-l -c 0,1 {test}"), Pin::Not).measure(&["--json"]),
+        };
+        let printed = match printed {
+            Ok(printed) => printed,
+            // It takes none of the sizes; of all together it takes some.
+            Err(failure) => {
+                failed = Some(failure);
+                continue;
+            }
+        };
         let measured: Measured =
             serde_json::from_str(&printed).context(|| "uct_perftest --json".to_owned())?;
         times.extend(measured.results.into_iter().map(|entry| (entry.size, entry.latency.p50_ns)));
+    }
+    if let (true, Some(failure)) = (times.is_empty(), failed) {
+        eprintln!("not measured: {operation} on {name}: {failure}");
     }
     Ok(times)
 }
