@@ -8,7 +8,7 @@
 //! | variable | what |
 //! |---|---|
 //! | `UCT_TEST_PROCESSES` | how many processes; 16 unless set, at least 3 |
-//! | `UCT_TEST_SECONDS` | how long all of them talk before one is killed; 3 unless set |
+//! | `UCT_TEST_SECONDS` | how long all of them talk before one is killed, and three times as long as they make rounds; 3 unless set |
 //! | `UCT_TEST_TRANSPORTS` | as for the suite |
 //!
 //! This program starts itself once for each process (`process.rs`), and tells them what to do over sockets. A process
@@ -94,7 +94,7 @@ fn trials() -> Result<Vec<Trial>, String> {
             move || guarded(transport, 3 * OVERHEAD, || memory_is_linear(transport, device)),
         ));
         trials.push(Trial::test(format!("{transport}::rounds of short messages"), move || {
-            guarded(transport, talk, || rounds_of_messages(transport, device, count, talk))
+            guarded(transport, talk, || rounds_of_messages(transport, device, count, talk / 3))
         }));
         if SHARED_MEMORY.contains(&transport) {
             let sizes = BRIEF_SIZES.into_iter().chain((count > BRIEF_SIZES[1]).then_some(count));
@@ -136,7 +136,7 @@ fn talk_and_kill(transport: &str, device: &str, count: usize, talk: Duration) ->
     group.end()
 }
 
-/// Every round is complete, for as long as all talk. Rates compare with `MPI_Isend` and `MPI_Irecv` of the same bytes.
+/// Every round is complete. Rates compare with `MPI_Isend` and `MPI_Irecv` of the same bytes.
 fn rounds_of_messages(transport: &str, device: &str, count: usize, talk: Duration) -> Result<(), String> {
     let mut group = Group::start(transport, device, count)?;
     let few = group.make_rounds(FEW_ROUNDS)?;
