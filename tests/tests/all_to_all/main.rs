@@ -8,7 +8,7 @@
 //! | variable | what |
 //! |---|---|
 //! | `UCT_TEST_PROCESSES` | how many processes; 16 unless set, at least 3 |
-//! | `UCT_TEST_SECONDS` | how long all of them talk before one is killed, and three times as long as they make rounds; 3 unless set |
+//! | `UCT_TEST_SECONDS` | how long all of them talk before one is killed, 3 unless set; they make rounds for a third of it |
 //! | `UCT_TEST_TRANSPORTS` | as for the suite |
 //!
 //! This program starts itself once for each process (`process.rs`), and tells them what to do over sockets. A process
