@@ -42,12 +42,13 @@
 //! - **Blocking.** Only `Net::new`, `Net::block_on`, dropping the last handle of a `Net`, and `Connection::allocate` block. Everything else
 //!   is a future, and has a limit of time only where one is given (`within`) or documented.
 //! - **Progress.** The handles of this module are driven by the thread that uses one, otherwise by a thread of the [`Net`]. Those of
-//!   [`local`] are driven by [`local::Net::block_on`] (with feature `tokio` also `run_until`) and by nothing else.
+//!   [`local`] are driven by [`local::Net::block_on`] (with feature `tokio` also `run_until`, with `async-io` `run_in_async_io`) and by nothing else.
 //! - **Units.** Lengths and offsets are bytes.
 //!
 //! | feature | adds |
 //! |---|---|
 //! | `tokio` | tokio's `AsyncRead` and `AsyncWrite` for streams, `Net::in_tokio`, `local::Net::run_until` |
+//! | `async-io` | `local::Net::run_in_async_io`, for smol and other executors with async-io's event loop |
 //! | `futures-io` | the traits of `futures-io` for streams |
 //! | `hyper` | `UctConnector`, for clients of hyper and tonic |
 //! | `axum` | [`Streams`] as a listener of axum |

@@ -41,12 +41,6 @@ fn wait_for_no_threads() {
     }
 }
 
-/// Processor time of this process.
-fn processor_time() -> Duration {
-    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
-    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
-}
-
 fn in_tokio(wait: Wait) -> Net {
     Net::in_tokio(&context(), NetOptions { wait, ..support::patient() }).expect("a net")
 }
@@ -124,9 +118,9 @@ fn an_idle_net_takes_no_processor() {
                 there.send(b"the last one").within(LIMIT).await.expect("sent");
                 here.recv().within(LIMIT).await.expect("a message");
                 tokio::time::sleep(IDLE).await;
-                let before = processor_time();
+                let before = support::processor_time();
                 tokio::time::sleep(IDLE).await;
-                let time = processor_time() - before;
+                let time = support::processor_time() - before;
                 assert!(time < IDLE / 10, "{time:?} in {IDLE:?}, {wait:?}");
             }
         });

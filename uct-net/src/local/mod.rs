@@ -2,12 +2,16 @@
 
 mod agenda;
 mod announced;
+#[cfg(feature = "async-io")]
+mod async_io;
 mod bytes;
 mod channel;
 mod cm;
 pub(crate) mod conn;
 pub(crate) mod connect;
 pub(crate) mod connection;
+#[cfg(any(feature = "async-io", feature = "tokio"))]
+mod event_loop;
 mod handshake;
 mod handshake_link;
 pub(crate) mod lane;

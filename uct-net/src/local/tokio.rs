@@ -1,36 +1,28 @@
 //! Driving a [`Net`] inside a tokio runtime.
 
 use std::io;
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::task::{Context, Poll};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use super::net::{Idle, Net, NetHandle};
+use super::event_loop::EventLoop;
+use super::net::Net;
 use crate::async_fd::Readable;
 
-/// Has `context` woken when there is something to do; false if there is already.
-fn sleep(
-    net: &NetHandle,
-    watched: &Readable,
-    mut timer: Pin<&mut tokio::time::Sleep>,
-    context: &mut Context<'_>,
-) -> bool {
-    // What is armed makes an edge with the next event, since all that was there is processed.
-    if !net.prepare_to_sleep() || net.reactor.turn(Duration::ZERO).unwrap_or(false) {
-        return false;
+struct Tokio {
+    watched: Readable,
+    timer: Pin<Box<tokio::time::Sleep>>,
+}
+
+impl EventLoop for Tokio {
+    fn poll_readable(&mut self, context: &mut Context<'_>) -> bool {
+        self.watched.poll(context)
     }
-    if watched.poll(context) {
-        return false;
+
+    fn poll_timer(&mut self, at: Instant, context: &mut Context<'_>) -> bool {
+        self.timer.as_mut().reset(at.into());
+        self.timer.as_mut().poll(context) == Poll::Ready(())
     }
-    let limit = Some(net.longest_sleep()).filter(|limit| *limit < Duration::MAX);
-    if let Some(next) = net.reactor.next_timer().into_iter().chain(limit).min() {
-        timer.as_mut().reset((Instant::now() + next).into());
-        if timer.poll(context).is_ready() {
-            return false;
-        }
-    }
-    net.reactor.sleeps(context.waker().clone());
-    true
 }
 
 impl Net {
@@ -40,28 +32,8 @@ impl Net {
     /// # Errors
     /// The runtime cannot watch a descriptor: it has no I/O driver.
     pub async fn run_until<F: IntoFuture>(&self, future: F) -> io::Result<F::Output> {
-        let net = self.inner.clone();
-        let watched = Readable::new(net.reactor.as_fd())?;
-        let mut future = pin!(future.into_future());
-        let mut idle = Idle::new(net.wait.get());
-        let mut timer = pin!(tokio::time::sleep_until(Instant::now().into()));
-        let output = std::future::poll_fn(|context| {
-            let mut is_busy = net.turn();
-            if let Poll::Ready(output) = future.as_mut().poll(context) {
-                net.send_wrapped();
-                return Poll::Ready(output);
-            }
-            is_busy |= net.turn();
-            if is_busy {
-                idle.reset();
-            }
-            if is_busy || !idle.is_over(&net) || !sleep(&net, &watched, timer.as_mut(), context) {
-                // Once more, after the other tasks of the thread have had their turn.
-                context.waker().wake_by_ref();
-            }
-            Poll::Pending
-        })
-        .await;
-        Ok(output)
+        let watched = Readable::new(self.inner.reactor.as_fd())?;
+        let timer = Box::pin(tokio::time::sleep_until(Instant::now().into()));
+        Ok(self.drive(Tokio { watched, timer }, future).await)
     }
 }

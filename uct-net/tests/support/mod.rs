@@ -49,6 +49,12 @@ pub fn net(options: NetOptions) -> Net {
     Net::new(&context(), options).expect("a net")
 }
 
+/// Processor time of this process.
+pub fn processor_time() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
 /// The transports that two threads of this process can use between each other, on the loopback device or one of verbs.
 /// `UCT_TEST_TRANSPORTS` names the only ones, `UCT_TEST_REQUIRE` names those that have to be there: `verbs`, or by their names.
 pub fn transports() -> Vec<String> {
