@@ -3,6 +3,7 @@
 use std::fmt;
 
 use serde::Serialize;
+use uct_core::configuration::Value;
 use uct_core::system::{net, pages, process};
 use uct_core::{Context, Error, IfaceOptions, OpenError, Worker};
 use uct_tools_common::Failure;
@@ -26,13 +27,15 @@ impl Machine {
         findings.extend(of_resources(context)?);
         findings.extend(verbs::examine(&files));
         findings.push(memory::locked(&files, pages::memlock_limit(), has_devices));
-        findings.push(memory::of_others(&files, process::ptrace_scope()));
-        findings.push(memory::shared(&files));
+        let text = |section: &str, key: &str| context.config().value(section, key).map(|it| it.text.as_str());
+        let permits =
+            context.config().value("cma", "ptracer").is_some_and(|it| it.value == Value::Bool(true));
+        findings.push(memory::of_others(&files, process::ptrace_scope(), permits));
+        findings.push(memory::shared(&files, text("shm", "dir").unwrap_or("auto")));
         let free = pages::huge_pages().iter().map(|pool| pool.free).sum();
         findings.push(memory::pages(pages::transparent_huge_pages(), free));
         findings.extend(network::devices(&network_devices()?));
-        let congestion = context.config().value("tcp", "congestion");
-        findings.extend(network::settings(&files, congestion.map_or("auto", |setting| &setting.text)));
+        findings.extend(network::settings(&files, text("tcp", "congestion").unwrap_or("auto")));
         findings.push(of_selection(&MeasuredTimes::of(context)));
         Ok(Machine { findings })
     }
@@ -41,8 +44,8 @@ impl Machine {
     pub(crate) fn failure(&self) -> Option<String> {
         match self.findings.iter().filter(|finding| finding.verdict == Verdict::Obstacle).count() {
             0 => None,
-            1 => Some("1 obstacle: see its remedy above".to_owned()),
-            count => Some(format!("{count} obstacles: see their remedies above")),
+            1 => Some("1 obstacle: see above".to_owned()),
+            count => Some(format!("{count} obstacles: see above")),
         }
     }
 }

@@ -44,14 +44,18 @@ pub(crate) fn locked(files: &Files, limit: Option<u64>, has_devices: bool) -> Fi
     }
 }
 
-/// Whether processes may copy each other's memory.
-pub(crate) fn of_others(files: &Files, scope: PtraceScope) -> Finding {
+/// Whether processes may copy each other's memory. `permits` is the key `cma.ptracer`.
+pub(crate) fn of_others(files: &Files, scope: PtraceScope, permits: bool) -> Finding {
     const REMEDY: &str = "sysctl kernel.yama.ptrace_scope=0, also in /etc/sysctl.d";
     match scope {
         PtraceScope::SameUser => Finding::fine("cma", "processes of a user may read each other's memory (kernel.yama.ptrace_scope)"),
         _ if files.has_capability(CAP_SYS_PTRACE) => {
             Finding::fine("cma", "this process has CAP_SYS_PTRACE, and may read the memory of others")
         }
+        PtraceScope::Restricted if permits => Finding::fine(
+            "cma",
+            "kernel.yama.ptrace_scope is 1, and this process permits others to read its memory (UCT_CMA_PTRACER), as its peers must",
+        ),
         PtraceScope::Restricted => Finding::new(
             Verdict::Limit,
             "cma",
@@ -70,17 +74,25 @@ pub(crate) fn of_others(files: &Files, scope: PtraceScope) -> Finding {
     }
 }
 
-/// The directory of sockets for peers in other network namespaces.
-pub(crate) fn shared(files: &Files) -> Finding {
+/// The directory of sockets for peers in other network namespaces. `configured` is the key `shm.dir`.
+pub(crate) fn shared(files: &Files, configured: &str) -> Finding {
     const SUBJECT: &str = "posix, sysv, cma";
-    match access(files.path("/dev/shm"), Access::WRITE_OK | Access::EXEC_OK) {
-        Ok(()) => Finding::fine(SUBJECT, "/dev/shm is writable"),
-        Err(errno) => Finding::new(
-            Verdict::Limit,
-            SUBJECT,
-            format!("/dev/shm is not writable ({errno}): processes in other network namespaces, such as containers, cannot connect"),
-        )
-        .with_remedy("mount a tmpfs there with mode 1777; or name a directory that both see in UCT_SHM_DIR"),
+    const LOST: &str = "processes in other network namespaces, such as containers, cannot connect";
+    let directory = match configured {
+        "" => {
+            return Finding::new(Verdict::Absent, SUBJECT, format!("UCT_SHM_DIR names no directory: {LOST}"));
+        }
+        "auto" => "/dev/shm",
+        directory => directory,
+    };
+    match access(files.path(directory), Access::WRITE_OK | Access::EXEC_OK) {
+        Ok(()) => Finding::fine(SUBJECT, format!("{directory} is writable")),
+        Err(errno) => {
+            Finding::new(Verdict::Limit, SUBJECT, format!("{directory} is not writable ({errno}): {LOST}"))
+                .with_remedy(
+                    "mount a tmpfs there with mode 1777; or name a directory that both see in UCT_SHM_DIR",
+                )
+        }
     }
 }
 
@@ -134,22 +146,35 @@ mod tests {
     #[test]
     fn each_ptrace_scope_has_its_remedy() {
         let (_root, plain) = files(1 << CAP_IPC_LOCK);
-        let found = |scope| of_others(&plain, scope);
+        let found = |scope| of_others(&plain, scope, false);
         assert_eq!(found(PtraceScope::SameUser).verdict, Verdict::Fine);
         assert_eq!(found(PtraceScope::Restricted).verdict, Verdict::Limit);
         assert!(found(PtraceScope::Restricted).remedy.unwrap().contains("UCT_CMA_PTRACER"));
+        assert_eq!(of_others(&plain, PtraceScope::Restricted, true).verdict, Verdict::Fine);
+        assert_eq!(of_others(&plain, PtraceScope::AdminOnly, true).verdict, Verdict::Obstacle);
         assert_eq!(found(PtraceScope::AdminOnly).verdict, Verdict::Obstacle);
         assert!(found(PtraceScope::Nobody).remedy.unwrap().contains("start the machine again"));
         let (_root, privileged) = files(1 << CAP_SYS_PTRACE);
-        assert_eq!(of_others(&privileged, PtraceScope::AdminOnly).verdict, Verdict::Fine);
+        assert_eq!(of_others(&privileged, PtraceScope::AdminOnly, false).verdict, Verdict::Fine);
+    }
+
+    #[test]
+    fn the_directory_that_is_examined_is_the_configured_one() {
+        let (root, plain) = files(0);
+        fs::create_dir_all(root.path().join("dev/shm")).unwrap();
+        assert_eq!(shared(&plain, "/run/other").verdict, Verdict::Limit);
+        fs::create_dir_all(root.path().join("run/other")).unwrap();
+        let found = shared(&plain, "/run/other");
+        assert!(found.verdict == Verdict::Fine && found.words.contains("/run/other"), "{found}");
+        assert_eq!(shared(&plain, "").verdict, Verdict::Absent);
     }
 
     #[test]
     fn a_missing_directory_and_missing_huge_pages_are_limits() {
         let (root, plain) = files(0);
-        assert_eq!(shared(&plain).verdict, Verdict::Limit);
+        assert_eq!(shared(&plain, "auto").verdict, Verdict::Limit);
         fs::create_dir_all(root.path().join("dev/shm")).unwrap();
-        assert_eq!(shared(&plain).verdict, Verdict::Fine);
+        assert_eq!(shared(&plain, "auto").verdict, Verdict::Fine);
         assert_eq!(pages(TransparentHugePages::Never, 0).verdict, Verdict::Limit);
         assert_eq!(pages(TransparentHugePages::Never, 1).verdict, Verdict::Fine);
         assert_eq!(pages(TransparentHugePages::OnRequest, 0).verdict, Verdict::Fine);

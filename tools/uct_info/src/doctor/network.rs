@@ -60,13 +60,18 @@ pub(crate) fn settings(files: &Files, configured: &str) -> Vec<Finding> {
     let systems = files.text("/proc/sys/net/ipv4/tcp_congestion_control");
     let system = systems.as_deref().unwrap_or("unknown");
     let congestion = if ["auto", "system"].contains(&configured) { system } else { configured };
+    // reno is permitted to everybody on every system.
+    let permitted = files.text("/proc/sys/net/ipv4/tcp_allowed_congestion_control").unwrap_or_default();
+    let other = if permitted.split_whitespace().any(|name| name == "cubic") { "cubic" } else { "reno" };
     findings.push(if congestion.starts_with("bbr") {
         Finding::new(
             Verdict::Limit,
             SUBJECT,
             format!("congestion control {congestion} limits the rate to what it has measured, which takes time in a fast local network"),
         )
-        .with_remedy("UCT_TCP_CONGESTION=cubic for this library; or sysctl net.ipv4.tcp_congestion_control=cubic for the machine")
+        .with_remedy(format!(
+            "UCT_TCP_CONGESTION={other} for this library; or sysctl net.ipv4.tcp_congestion_control=cubic for the machine"
+        ))
     } else {
         Finding::fine(SUBJECT, format!("congestion control {congestion}"))
     });
@@ -144,5 +149,19 @@ mod tests {
         fs::write(directory.join("tcp_wmem"), "4096\t16384\t212992\n").unwrap();
         assert_eq!(verdicts(&settings(&files, "auto")), [Verdict::Limit, Verdict::Fine, Verdict::Limit]);
         assert_eq!(verdicts(&settings(&files, "cubic"))[0], Verdict::Fine);
+    }
+
+    #[test]
+    fn the_remedy_for_congestion_control_is_one_that_this_user_may_take() {
+        let root = tempfile::tempdir().unwrap();
+        let directory = root.path().join("proc/sys/net/ipv4");
+        fs::create_dir_all(&directory).unwrap();
+        let files = Files::below(root.path());
+        for (permitted, expected) in [("reno bbr\n", "reno"), ("reno cubic bbr\n", "cubic")] {
+            fs::write(directory.join("tcp_allowed_congestion_control"), permitted).unwrap();
+            let found = settings(&files, "bbr").remove(0);
+            let remedy = found.remedy.unwrap();
+            assert!(remedy.starts_with(&format!("UCT_TCP_CONGESTION={expected} ")), "{remedy}");
+        }
     }
 }
