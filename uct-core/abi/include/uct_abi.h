@@ -250,13 +250,15 @@ extern "C" {
 // Flush: the buffers of operations are free again.
 #define UCT_FLUSH_LOCAL 0
 
-// Flush: operations have taken effect at the peer.
+// Flush: operations have taken effect at the peer. For messages the same as `UCT_FLUSH_LOCAL`: whether a handler has run is known only
+// from a reply.
 #define UCT_FLUSH_REMOTE (UINT32_C(1) << 0)
 
 // Flush: cancel outstanding operations; afterwards the endpoint can only be destroyed.
 #define UCT_FLUSH_CANCEL (UINT32_C(1) << 1)
 
-// Device type: network.
+// Device type: network. The type decides which key permits the device (`net_devices`, `shm_devices`, `acc_devices`,
+// `self_devices`), and which choice selection reports as a fallback.
 #define UCT_DEVICE_NET 0
 
 // Device type: shared memory.
@@ -632,7 +634,8 @@ typedef struct UctCmOps {
 // An interface; the plugin's own.
 typedef struct UctIface UctIface;
 
-// Limits of one class of operations, in bytes unless said otherwise.
+// Limits of one class of operations, in bytes unless said otherwise. `max_short` counts with `UCT_CAP_*_SHORT`,
+// `max_bcopy` with `UCT_CAP_*_BCOPY`, `max_iov` with every vector, the others with `UCT_CAP_*_ZCOPY`.
 typedef struct UctOpLimits {
     // Largest short operation (for active messages: payload without the 8-byte header).
     size_t max_short;
@@ -876,6 +879,11 @@ typedef struct UctPendingReq {
 typedef void (*UctPurge)(struct UctPendingReq *request, void *argument);
 
 // The calls of an endpoint.
+//
+// Every operation returns `UCT_OK` (done, buffers free; the completion is not touched), `UCT_INPROGRESS` (zero copy, get, atomics with
+// a result: the completion reports the end), `UCT_ERR_NO_RESOURCE` (nothing happened; the caller makes progress and retries, or
+// calls `pending_add`), or another error (nothing happened), such as `UCT_ERR_INVALID_PARAM` beyond a limit. After the endpoint has
+// failed every operation returns the status of the failure.
 typedef struct UctEpOps {
     // Size of this table in bytes.
     size_t size;

@@ -1,8 +1,4 @@
 //! Endpoints.
-//!
-//! Every operation returns `UCT_OK` (done, buffers free), `UCT_INPROGRESS` (zero copy and get: the completion reports
-//! the end), `UCT_ERR_NO_RESOURCE` (nothing happened; retry or `pending_add`), or an error (nothing happened).
-//! After the endpoint has failed every operation returns the error of the failure.
 
 use core::ffi::c_void;
 
@@ -42,6 +38,11 @@ pub struct UctEpParams {
 pub type UctPurge = unsafe extern "C" fn(request: *mut UctPendingReq, argument: *mut c_void);
 
 /// The calls of an endpoint.
+///
+/// Every operation returns `UCT_OK` (done, buffers free; the completion is not touched), `UCT_INPROGRESS` (zero copy, get, atomics with
+/// a result: the completion reports the end), `UCT_ERR_NO_RESOURCE` (nothing happened; the caller makes progress and retries, or
+/// calls `pending_add`), or another error (nothing happened), such as `UCT_ERR_INVALID_PARAM` beyond a limit. After the endpoint has
+/// failed every operation returns the status of the failure.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct UctEpOps {

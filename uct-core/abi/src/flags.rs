@@ -97,12 +97,14 @@ pub const UCT_AM_SHARED: u32 = 1 << 1;
 
 /// Flush: the buffers of operations are free again.
 pub const UCT_FLUSH_LOCAL: u32 = 0;
-/// Flush: operations have taken effect at the peer.
+/// Flush: operations have taken effect at the peer. For messages the same as `UCT_FLUSH_LOCAL`: whether a handler has run is known only
+/// from a reply.
 pub const UCT_FLUSH_REMOTE: u32 = 1 << 0;
 /// Flush: cancel outstanding operations; afterwards the endpoint can only be destroyed.
 pub const UCT_FLUSH_CANCEL: u32 = 1 << 1;
 
-/// Device type: network.
+/// Device type: network. The type decides which key permits the device (`net_devices`, `shm_devices`, `acc_devices`,
+/// `self_devices`), and which choice selection reports as a fallback.
 pub const UCT_DEVICE_NET: u32 = 0;
 /// Device type: shared memory.
 pub const UCT_DEVICE_SHM: u32 = 1;

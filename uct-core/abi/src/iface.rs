@@ -75,7 +75,8 @@ pub struct UctIfaceParams {
     pub flags: u64,
 }
 
-/// Limits of one class of operations, in bytes unless said otherwise.
+/// Limits of one class of operations, in bytes unless said otherwise. `max_short` counts with `UCT_CAP_*_SHORT`,
+/// `max_bcopy` with `UCT_CAP_*_BCOPY`, `max_iov` with every vector, the others with `UCT_CAP_*_ZCOPY`.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct UctOpLimits {
