@@ -37,7 +37,7 @@ pub fn run(workspace: &Workspace) -> Outcome {
     let tarball = directory.join(format!("{name}.tar.gz"));
     let mut tar = command("tar");
     tar.args(["--sort=name", "--owner=0", "--group=0", "--numeric-owner", &format!("--mtime=@{time}")]);
-    tar.env("GZIP", "-n").arg("-czf").arg(&tarball).arg("-C").arg(&directory).arg(&name);
+    tar.args(["--use-compress-program=gzip -n", "-cf"]).arg(&tarball).arg("-C").arg(&directory).arg(&name);
     run_command(&mut tar, LIMIT)?;
 
     let root = emptied(directory.join("deb"))?;
