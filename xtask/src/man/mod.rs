@@ -58,7 +58,10 @@ pub fn write(workspace: &Workspace, built: &Built, man: &Path, completions: &Pat
         let page = man.join(format!("{program}.1"));
         let made = fs::read_to_string(&page).context(|| format!("cannot read {}", page.display()))?;
         let examples = read(&format!("{BY_HAND}/{program}.examples.roff"))?;
-        write(&format!("{program}.1"), &[made.trim_end(), "\n", &common, &examples, &see_also].concat())?;
+        write(
+            &format!("{program}.1"),
+            &[with_values(&made).trim_end(), "\n", &common, &examples, &see_also].concat(),
+        )?;
     }
     write("uct.7", &read(&format!("{BY_HAND}/uct.7"))?)?;
     let around = read(&format!("{BY_HAND}/uct.toml.5"))?;
@@ -90,9 +93,32 @@ fn without_hidden(text: &str) -> String {
     text.split_inclusive('\n').filter(|line| !about(line)).collect()
 }
 
+/// With the values of options in the synopsis, where clap's generator has none, and without its blanks there.
+fn with_values(page: &str) -> String {
+    let mut changed = page.replace(" \\fR]", "\\fR]");
+    for (option, value) in page.lines().filter_map(|line| line.split_once(' ')) {
+        if option.starts_with("\\fB\\-") && value.trim_start_matches('[').starts_with("\\fI") {
+            let value = value.split(" [default").next().unwrap_or(value);
+            changed = changed.replacen(&format!("[{option}]"), &format!("[{option} {value}]"), 1);
+        }
+    }
+    changed
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_synopsis_has_the_values_of_options() {
+        let page = "p [\\fB\\-s \\fR] [\\fB\\-\\-doctor\\fR] [\\fB\\-v \\fR]\n.TP\n\\fB\\-s\\fR \\fI<BYTES>\\fR [default: 8]\n.TP\n\
+                    \\fB\\-\\-doctor\\fR [\\fI<CM>\\fR]\n.TP\n\\fB\\-v\\fR\n";
+        let synopsis =
+            "p [\\fB\\-s\\fR \\fI<BYTES>\\fR] [\\fB\\-\\-doctor\\fR [\\fI<CM>\\fR]] [\\fB\\-v\\fR]\n";
+        let made = with_values(page);
+        assert!(made.starts_with(synopsis), "{made}");
+        assert_eq!(made.lines().count(), page.lines().count());
+    }
 
     #[test]
     fn hidden_options_are_in_no_page_and_no_completion() {
