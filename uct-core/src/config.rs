@@ -72,6 +72,9 @@ ucs::config_struct! {
         /// auto (uct/calibration.toml in $XDG_CACHE_HOME or ~/.cache), or off.
         #[security = true]
         pub calibration: String = "auto",
+        /// Endpoints that the program expects to have on an interface. Selection passes over a transport that serves fewer
+        /// (`max_num_eps` of rc_verbs, `max_connections` of ud_verbs), and counts what each endpoint adds to the latency.
+        pub num_eps: u32 = "1" in 1..=1_000_000_000,
         /// How memory is allocated, the first that works: md (the transport itself), thp (transparent huge pages), heap,
         /// mmap, huge (the system's pool of huge pages).
         pub alloc_prio: Vec<String> = "md,thp,heap,mmap,huge",

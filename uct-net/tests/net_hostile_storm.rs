@@ -38,6 +38,16 @@ fn descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").expect("/proc is mounted").count()
 }
 
+/// Bytes of this process in memory, without pages of files.
+fn resident() -> u64 {
+    let status = std::fs::read_to_string("/proc/self/status").expect("/proc is mounted");
+    let kilobytes = |name| -> u64 {
+        let line = status.lines().find_map(|line| line.strip_prefix(name)).expect("a line of this name");
+        line.split_whitespace().next().and_then(|word| word.parse().ok()).expect("a number of kilobytes")
+    };
+    1024 * (kilobytes("RssAnon:") + kilobytes("RssShmem:"))
+}
+
 fn options() -> NetOptions {
     NetOptions { handshake_timeout: LIMIT, connect_timeout: LIMIT, max_half_open: 64, ..support::patient() }
 }
@@ -122,12 +132,13 @@ async fn serve(listener: &mut Listener, count: usize) -> uct_net::Result {
 
 /// Opens so many connections, with strangers beside, and has a message echoed over each.
 async fn call(net: &Net, address: &str, transport: &str, count: usize) -> uct_net::Result {
-    let start = Instant::now();
+    let (start, before) = (Instant::now(), resident());
     let strangers = Strangers::at(address);
     let calls = (0..count).map(|_| net.connect(address).require(transport).into_future());
     let connecting = stream::iter(calls).buffer_unordered(CALLS.min(count)).try_collect();
     let connections: Vec<_> = net.within(LIMIT * 10, connecting).await.expect("connected in time")?;
-    println!("{transport}: {count} connections in {:.1?}", start.elapsed());
+    let each = resident().saturating_sub(before) / count as u64;
+    println!("{transport}: {count} connections in {:.1?}, {each} bytes of this process each", start.elapsed());
     for (number, connection) in connections.iter().enumerate() {
         connection.send(&number.to_le_bytes()).await?;
     }

@@ -11,7 +11,7 @@ use uct_core::IfaceAddress;
 use uct_core::select::{PeerAddresses, PeerIface};
 
 const STAGES: [&str; 8] =
-    ["load", "device", "config", "open", "capability", "size", "unreachable", "impeded"];
+    ["load", "device", "config", "open", "capability", "size", "endpoints", "unreachable", "impeded"];
 
 /// Checks what holds for every explanation, and gives back its candidates.
 fn candidates(explained: &Value) -> Vec<Value> {

@@ -19,6 +19,9 @@ ucs::config_struct! {
         pub tx_cq_len: u32 = "4096" in 64..=4_194_304,
         /// Largest number of iov entries of a zero-copy operation. The device may allow less.
         pub max_iov: u32 = "16" in 2..=32,
+        /// Endpoints that an interface serves well: selection passes over rc_verbs where more are expected (`num_eps`), because each has a queue
+        /// pair of its own. More can be created.
+        pub max_num_eps: Count = "256",
         /// Largest number of receive buffers posted for all endpoints of an interface; as many are posted as they need.
         pub rx_queue_len: u32 = "4096" in 32..=65536,
         /// Largest number of receive buffers, posted or kept by handlers.

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use ucs::units::Count;
 use uct_ib::{DEVICE_ADDRESS_LENGTH, IbDevice, PortAddress};
 use uct_plugin::abi::*;
 use uct_plugin::{IfaceAttr, attr};
@@ -33,6 +34,7 @@ pub(crate) fn limits(config: &RcConfig, device: &IbDevice, port: &PortAddress) -
         tx_cq_len,
         moderation: config.tx_moderation.min(tx_queue_len / 4).max(1),
         cq_low: tx_cq_len / 4,
+        max_num_eps: if config.max_num_eps > Count::MAX { 0 } else { config.max_num_eps.number() },
         rx_queue_len: at_most(at_most(config.rx_queue_len, most.max_srq_wr), most.max_cqe),
         seg_size: config.seg_size.to_usize(),
         max_inline: 0,
@@ -108,6 +110,7 @@ pub(crate) fn attributes(limits: &Limits, port: &PortAddress) -> IfaceAttr {
         overhead: attr::model(75e-9),
         latency: attr::model(port.port.latency()),
         latency_growth: 1e-9,
+        max_num_eps: limits.max_num_eps,
         bandwidth_shared: UctFigure { value: port.port.bandwidth(), origin: UCT_ORIGIN_DEVICE },
         flags: UCT_IFACE_ATTR_ANY_THREAD | UCT_IFACE_ATTR_PACK_NONE,
         ..attr::blank()

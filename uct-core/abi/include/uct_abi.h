@@ -715,7 +715,7 @@ typedef struct UctIfaceAttr {
     uint32_t emulated_round_trips;
     // Among interfaces of equal cost the highest is chosen.
     uint32_t priority;
-    // Most endpoints; 0 means unlimited.
+    // Endpoints that it serves; selection passes over it where more are expected. 0: no limit.
     uint64_t max_num_eps;
     // `UCT_IFACE_ATTR_*`. Since minor version 2.
     uint64_t flags;

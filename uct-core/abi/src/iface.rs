@@ -164,7 +164,7 @@ pub struct UctIfaceAttr {
     pub emulated_round_trips: u32,
     /// Among interfaces of equal cost the highest is chosen.
     pub priority: u32,
-    /// Most endpoints; 0 means unlimited.
+    /// Endpoints that it serves; selection passes over it where more are expected. 0: no limit.
     pub max_num_eps: u64,
     /// `UCT_IFACE_ATTR_*`. Since minor version 2.
     pub flags: u64,

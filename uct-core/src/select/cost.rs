@@ -45,12 +45,18 @@ pub struct Cost {
 }
 
 impl Cost {
-    /// Estimates an operation on an interface with one endpoint.
-    pub(super) fn estimate(attr: &IfaceAttr, request: &Request, measured: Option<f64>) -> Cost {
+    /// Estimates an operation on an interface with so many endpoints.
+    pub(super) fn estimate(
+        attr: &IfaceAttr,
+        request: &Request,
+        endpoints: u32,
+        measured: Option<f64>,
+    ) -> Cost {
         let emulated = Capabilities::from_bits_retain(attr.emulated).contains(request.operation.capability());
         let ways = if request.operation.is_get() { 2 } else { 1 };
         let trips = if emulated { ways.max(2 * attr.emulated_round_trips.max(1)) } else { ways };
-        let latency = Figure { value: attr.latency.value + attr.latency_growth, ..attr.latency };
+        let latency = attr.latency.value + attr.latency_growth * f64::from(endpoints);
+        let latency = Figure { value: latency, ..attr.latency };
         let bandwidth = attr.bandwidth_dedicated.value + attr.bandwidth_shared.value;
         let source =
             if attr.bandwidth_shared.value > 0.0 { attr.bandwidth_shared } else { attr.bandwidth_dedicated };
@@ -125,24 +131,26 @@ mod tests {
 
     #[test]
     fn the_terms_add_up_and_keep_their_origins() {
-        let cost = Cost::estimate(&attr(), &Request::new(Operation::AmBcopy, 1000), None);
+        let cost = Cost::estimate(&attr(), &Request::new(Operation::AmBcopy, 1000), 1, None);
         assert!((cost.total - (50e-9 + 601e-9 + 1e-6)).abs() < 1e-15);
         assert_eq!(
             (cost.overhead.origin, cost.latency.origin, cost.transfer.origin),
             ("model", "device", "measured")
         );
+        let crowded = Cost::estimate(&attr(), &Request::new(Operation::AmBcopy, 1000), 1000, None);
+        assert!((crowded.total - (50e-9 + 1600e-9 + 1e-6)).abs() < 1e-15, "each endpoint adds a nanosecond");
     }
 
     #[test]
     fn what_comes_back_and_what_is_emulated_costs_the_trips() {
         let get = Request::new(Operation::GetBcopy, 0);
-        assert_eq!(Cost::estimate(&attr(), &get, None).trips, 2);
+        assert_eq!(Cost::estimate(&attr(), &get, 1, None).trips, 2);
         let mut emulating = attr();
         emulating.emulated = Capabilities::GET_BCOPY.bits() | Capabilities::PUT_SHORT.bits();
         emulating.emulated_round_trips = 2;
-        assert_eq!(Cost::estimate(&emulating, &get, None).trips, 4);
-        assert_eq!(Cost::estimate(&emulating, &Request::new(Operation::PutShort, 0), None).trips, 4);
-        assert_eq!(Cost::estimate(&emulating, &Request::new(Operation::AmShort, 0), None).trips, 1);
+        assert_eq!(Cost::estimate(&emulating, &get, 1, None).trips, 4);
+        assert_eq!(Cost::estimate(&emulating, &Request::new(Operation::PutShort, 0), 1, None).trips, 4);
+        assert_eq!(Cost::estimate(&emulating, &Request::new(Operation::AmShort, 0), 1, None).trips, 1);
     }
 
     #[test]
@@ -158,11 +166,11 @@ mod tests {
         let request = Request::new(Operation::GetBcopy, 1000);
         let mut attr = attr();
         let terms = "2.30 us = overhead 100 ns (model) + latency 1.20 us (device) + transfer 1.00 us (1000 MB/s, measured)";
-        assert_eq!(Cost::estimate(&attr, &request, None).to_string(), terms);
+        assert_eq!(Cost::estimate(&attr, &request, 1, None).to_string(), terms);
         attr.emulated = Capabilities::GET_BCOPY.bits();
         attr.emulated_round_trips = 1;
         assert_eq!(
-            Cost::estimate(&attr, &request, None).to_string(),
+            Cost::estimate(&attr, &request, 1, None).to_string(),
             format!("{terms}, emulated in 2 trips")
         );
     }
@@ -170,8 +178,8 @@ mod tests {
     #[test]
     fn a_measured_time_counts_in_place_of_the_sum_and_is_named_beside_it() {
         let request = Request::new(Operation::AmBcopy, 1000);
-        let model = Cost::estimate(&attr(), &request, None);
-        let measured = Cost::estimate(&attr(), &request, Some(2e-6));
+        let model = Cost::estimate(&attr(), &request, 1, None);
+        let measured = Cost::estimate(&attr(), &request, 1, Some(2e-6));
         assert_eq!((model.total, model.is_measured), (model.model, false));
         assert_eq!((measured.total, measured.is_measured, measured.model), (2e-6, true, model.model));
         assert_eq!(measured.to_string(), format!("2.00 us measured; the model has {model}"));
@@ -184,7 +192,7 @@ mod tests {
             attr.bandwidth_shared.value = shared;
             attr.bandwidth_dedicated = Figure { value: dedicated, origin: uct_abi::UCT_ORIGIN_MODEL };
             let Term { figure, origin, .. } =
-                Cost::estimate(&attr, &Request::new(Operation::AmBcopy, 1000), None).transfer;
+                Cost::estimate(&attr, &Request::new(Operation::AmBcopy, 1000), 1, None).transfer;
             (figure, origin)
         };
         assert_eq!(told(1e9, 0.0), (1e9, "measured"));
@@ -197,7 +205,7 @@ mod tests {
         let mut attr = attr();
         attr.bandwidth_shared.value = 0.0;
         assert_eq!(
-            Cost::estimate(&attr, &Request::new(Operation::AmBcopy, 1 << 20), None).transfer.seconds,
+            Cost::estimate(&attr, &Request::new(Operation::AmBcopy, 1 << 20), 1, None).transfer.seconds,
             0.0
         );
     }

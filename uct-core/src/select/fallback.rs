@@ -1,7 +1,8 @@
 //! Whether a choice is a fall back: something nearer or faster would have been there, but for an impediment.
 //!
 //! A transport whose device is not in the machine, whose peer is on another machine, or which the user excluded is no
-//! loss. One that refuses to open, or whose peer is behind an obstacle, is.
+//! loss. One that refuses to open, or whose peer is behind an obstacle, is; and one that serves too few endpoints, unless another transport
+//! on its device is chosen.
 
 use super::explain::{Candidate, Explanation};
 use super::verdict::{Stage, Verdict};
@@ -15,7 +16,7 @@ pub(super) fn warning(explanation: &Explanation) -> Option<String> {
         .iter()
         .filter(|candidate| is_nearer_or_other_network(candidate, chosen))
         .filter_map(|candidate| match &candidate.verdict {
-            Verdict::Rejected { stage: Stage::Open | Stage::Impeded, check, .. } => {
+            Verdict::Rejected { stage, check, .. } if is_loss(*stage, candidate, chosen) => {
                 Some(format!("{} ({check})", candidate.name()))
             }
             _ => None,
@@ -25,6 +26,14 @@ pub(super) fn warning(explanation: &Explanation) -> Option<String> {
         return None;
     }
     Some(format!("fell back to {}, slower than {} would be", chosen.name(), lost.join(", ")))
+}
+
+fn is_loss(stage: Stage, candidate: &Candidate, chosen: &Candidate) -> bool {
+    match stage {
+        Stage::Open | Stage::Impeded => true,
+        Stage::Endpoints => candidate.device != chosen.device,
+        _ => false,
+    }
 }
 
 fn is_nearer_or_other_network(candidate: &Candidate, chosen: &Candidate) -> bool {

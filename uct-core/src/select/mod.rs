@@ -260,12 +260,16 @@ impl Selector {
         if let Err(verdict) = Verdict::check(request, iface.attributes()) {
             return (verdict, None);
         }
+        let endpoints = self.context.core_config().num_eps;
+        if let Err(verdict) = Verdict::check_endpoints(endpoints, iface.attributes()) {
+            return (verdict, None);
+        }
         let address = match peer.map(|peer| peer.reach(iface)).transpose() {
             Ok(address) => address,
             Err(verdict) => return (verdict, None),
         };
         let measured = self.measured(iface, request, address.as_ref());
-        (Verdict::Usable(Cost::estimate(iface.attributes(), request, measured)), address)
+        (Verdict::Usable(Cost::estimate(iface.attributes(), request, endpoints, measured)), address)
     }
 
     /// The measured seconds of the operation. An interface was measured with itself, which says nothing about a peer elsewhere: they count

@@ -22,6 +22,8 @@ pub enum Stage {
     Capability,
     /// It cannot do it in that size.
     Size,
+    /// It serves fewer endpoints than are expected.
+    Endpoints,
     /// The peer is out of its reach.
     Unreachable,
     /// The peer would be within its reach, but there is an obstacle.
@@ -89,6 +91,16 @@ impl Verdict {
             return Err(rejected(Stage::Size, check, "choose a larger size, or bcopy or short"));
         }
         Ok(())
+    }
+
+    /// Refuses more endpoints than an interface serves, if it has a limit.
+    pub(super) fn check_endpoints(expected: u32, attr: &IfaceAttr) -> Result<(), Verdict> {
+        let limit = attr.max_num_eps;
+        if limit == 0 || u64::from(expected) <= limit {
+            return Ok(());
+        }
+        let check = format!("num_eps = {expected} endpoints are more than the {limit} that it serves");
+        Err(rejected(Stage::Endpoints, check, "its section in the configuration has the limit"))
     }
 
     /// The cost of a candidate that would do.
@@ -167,6 +179,21 @@ mod tests {
         assert_eq!(refused(Operation::AmZcopy, 5, 7).as_deref(), Some(words));
         assert_eq!(refused(Operation::AmShort, 11, 100), None, "its header is no part of the limit");
         assert_eq!(refused(Operation::PutBcopy, 22, 100), None, "a put has none");
+    }
+
+    #[test]
+    fn more_endpoints_than_an_interface_serves_are_refused_and_zero_is_no_limit() {
+        let refused = |expected, max_num_eps| {
+            let attr = IfaceAttr { max_num_eps, ..attr() };
+            match Verdict::check_endpoints(expected, &attr) {
+                Ok(()) => None,
+                Err(Verdict::Rejected { stage, check, .. }) => Some((stage, check)),
+                Err(other) => panic!("{other:?} is no refusal"),
+            }
+        };
+        assert_eq!((refused(256, 256), refused(u32::MAX, 0)), (None, None));
+        let words = "num_eps = 257 endpoints are more than the 256 that it serves";
+        assert_eq!(refused(257, 256), Some((Stage::Endpoints, words.to_owned())));
     }
 
     #[test]

@@ -20,6 +20,8 @@ pub(crate) struct Limits {
     /// One request in this many is signalled; all are when no more completions than `cq_low` fit.
     pub(crate) moderation: u32,
     pub(crate) cq_low: u32,
+    /// Endpoints that it serves well; 0: no limit.
+    pub(crate) max_num_eps: u64,
     pub(crate) rx_queue_len: u32,
     /// Bytes.
     pub(crate) seg_size: usize,
