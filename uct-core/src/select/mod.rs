@@ -1,6 +1,6 @@
 //! Selection: the interface with the lowest estimated cost among those that support the request, are permitted, and reach the peer.
 //!
-//! The cost is the time that was measured on this machine ([`Calibration`]), or the estimate of the transport's model.
+//! The cost is the time that was measured with that peer or on this machine ([`Calibration`]), or the estimate of the transport's model.
 //!
 //! Used by applications that leave the choice to the library, and by tools that show its reasons. Built on the context, which
 //! lists the resources, and on open interfaces, whose attributes contain capabilities and costs.
@@ -30,7 +30,7 @@ use crate::iface::{Iface, IfaceOptions};
 use crate::resource::Resource;
 use crate::worker::Worker;
 
-pub use calibration::{Calibration, CalibrationError, Point, Times};
+pub use calibration::{Calibration, CalibrationError, MeasuredPeer, Point, Times};
 pub use cost::{Cost, Term};
 pub use explain::{Candidate, Explanation};
 pub use peer::{PeerAddresses, PeerIface};
@@ -216,15 +216,15 @@ impl Selector {
         let mut candidates = Vec::new();
         let mut best: Option<(Rank, usize, usize, Option<IfaceAddress>)> = None;
         for (index, iface) in self.ifaces.iter().enumerate() {
-            let (verdict, address) = self.judge_iface(iface, request, peer);
+            let (candidate, address) = self.judge_iface(iface, request, peer);
             let rank =
-                verdict.cost().map(|cost| Rank { cost: cost.total, priority: iface.attributes().priority });
+                candidate.cost().map(|cost| Rank { cost: cost.total, priority: iface.attributes().priority });
             if let Some(rank) = rank
                 && best.as_ref().is_none_or(|(best, ..)| rank.is_better_than(*best))
             {
                 best = Some((rank, index, candidates.len(), address));
             }
-            candidates.push(Candidate::of(iface.resource(), verdict));
+            candidates.push(candidate);
         }
         self.add_absent(&mut candidates);
 
@@ -243,7 +243,7 @@ impl Selector {
         iface: &Iface,
         request: &Request,
         peer: Option<&PeerAddresses>,
-    ) -> (Verdict, Option<IfaceAddress>) {
+    ) -> (Candidate, Option<IfaceAddress>) {
         let require = &self.context.core_config().require;
         let resource = iface.resource();
         let named = require.contains(&resource.transport)
@@ -252,29 +252,41 @@ impl Selector {
         if !named {
             let value =
                 self.context.config().value("", "require").map_or_else(String::new, ToString::to_string);
-            return (
-                rejected(Stage::Config, format!("require = {value}"), "name it there to have it chosen"),
-                None,
-            );
+            let hint = "name it there to have it chosen";
+            let verdict = rejected(Stage::Config, format!("require = {value}"), hint);
+            return (Candidate::of(resource, verdict), None);
         }
         if let Err(verdict) = Verdict::check(request, iface.attributes()) {
-            return (verdict, None);
+            return (Candidate::of(resource, verdict), None);
         }
         let address = match peer.map(|peer| peer.reach(iface)).transpose() {
             Ok(address) => address,
-            Err(verdict) => return (verdict, None),
+            Err(verdict) => return (Candidate::of(resource, verdict), None),
         };
-        let measured = self.measured(iface, request, address.as_ref());
-        (Verdict::Usable(Cost::estimate(iface.attributes(), request, measured)), address)
+        let (seconds, measured_with) = self.measured(iface, request, address.as_ref()).unzip();
+        let verdict = Verdict::Usable(Cost::estimate(iface.attributes(), request, seconds));
+        let measured_with = measured_with.flatten().cloned();
+        (Candidate { measured_with, ..Candidate::of(resource, verdict) }, address)
     }
 
-    /// The measured seconds of the operation. An interface was measured with itself, which says nothing about a peer elsewhere: they count
-    /// for a peer with the same device address, and if no peer is named.
-    fn measured(&self, iface: &Iface, request: &Request, peer: Option<&IfaceAddress>) -> Option<f64> {
+    /// The measured seconds of the operation, and the peer that they were measured with. An interface that was measured with itself says
+    /// nothing about a peer elsewhere: those times count for a peer with the same device address, and if no peer is named.
+    fn measured(
+        &self,
+        iface: &Iface,
+        request: &Request,
+        peer: Option<&IfaceAddress>,
+    ) -> Option<(f64, Option<&MeasuredPeer>)> {
         let calibration = self.context.calibration();
-        let seconds = calibration.seconds(iface.resource(), request.operation, request.size)?;
+        let Request { operation, size, .. } = *request;
+        let with =
+            |peer: &IfaceAddress| calibration.seconds_with(iface.resource(), &peer.device, operation, size);
+        if let Some((seconds, measured)) = peer.and_then(with) {
+            return Some((seconds, Some(measured)));
+        }
+        let seconds = calibration.seconds(iface.resource(), operation, size)?;
         let is_here = |peer: &IfaceAddress| iface.address().is_ok_and(|own| own.device == peer.device);
-        peer.is_none_or(is_here).then_some(seconds)
+        peer.is_none_or(is_here).then_some((seconds, None))
     }
 
     /// What is not open: excluded, refused, without a device, not loaded.
