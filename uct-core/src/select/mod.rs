@@ -173,14 +173,18 @@ impl Selector {
         self.judge(request, peer).0
     }
 
-    /// The request that costs least, of several ways to move the same data: messages, put, or their layouts. `None` if none is possible.
+    /// The request that costs least, of several ways to move the same data: messages, put, or their layouts. Among equal costs it is a put or get, for
+    /// which the peer runs no handler, and then the first one. `None` if none is possible.
     pub fn cheapest<'r>(&self, requests: &'r [Request], peer: Option<&PeerAddresses>) -> Option<&'r Request> {
         let cost = |request: &'r Request| {
             let (explanation, _) = self.judge(request, peer);
             Some((explanation.chosen()?.cost()?.total, request))
         };
         let costs = requests.iter().filter_map(cost);
-        costs.min_by(|(left, _), (right, _)| left.total_cmp(right)).map(|(_, request)| request)
+        let least = costs.min_by(|(left, one), (right, other)| {
+            left.total_cmp(right).then(one.operation.is_message().cmp(&other.operation.is_message()))
+        });
+        least.map(|(_, request)| request)
     }
 
     /// Takes the cheapest candidate. A fallback to a slower one is a warning in the log, an error or nothing, according to the key `fallback`.

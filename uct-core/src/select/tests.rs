@@ -303,6 +303,24 @@ fn a_measured_time_decides_and_only_for_the_operation_and_the_sizes_that_it_was_
 }
 
 #[test]
+fn of_requests_that_cost_the_same_a_put_is_ahead_of_a_message() {
+    let worker = worker(&[("modules", "shm")]);
+    let selector = Selector::of(&worker, vec![worker.open("posix", "memory").expect("an interface")]);
+    let [message, put] =
+        [Operation::AmBcopy, Operation::PutBcopy].map(|operation| Request::new(operation, 1024));
+    let cost = |request| {
+        let explanation = selector.explain(request, None);
+        explanation.chosen().and_then(|it| it.cost()).map(|cost| cost.total)
+    };
+    assert_eq!(cost(&message), cost(&put));
+    for ways in [[message, put], [put, message]] {
+        assert_eq!(selector.cheapest(&ways, None), Some(&put));
+    }
+    let equal = [Request::new(Operation::PutShort, 1024), put];
+    assert_eq!(selector.cheapest(&equal, None), Some(&equal[0]), "the first one");
+}
+
+#[test]
 fn what_was_measured_with_itself_is_no_figure_of_a_peer_elsewhere() {
     let directory = tempfile::tempdir().expect("a directory");
     let resource = worker(&[]).context().find("self", "memory").expect("it is built in");
