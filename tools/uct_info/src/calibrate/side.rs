@@ -9,8 +9,8 @@ use std::time::{Duration, Instant};
 
 use uct_core::select::{Operation, Request};
 use uct_core::{
-    Access, AmId, Capabilities, Completion, Context, Ep, Error, Flush, Iface, IfaceAddress, IfaceOptions,
-    Memory, MemoryKind, Posted, RemoteKey, Resource, SendFlags, Worker, system,
+    Access, AmId, Capabilities, Completion, Context, DeviceKind, Ep, Error, Flush, Iface, IfaceAddress,
+    IfaceOptions, Memory, MemoryKind, Posted, RemoteKey, Resource, SendFlags, Worker, system,
 };
 use uct_tools_common::Failure;
 
@@ -55,7 +55,9 @@ pub(super) struct Side {
 }
 
 impl Side {
-    /// Opens an interface, and connects it with the other end of the line. If that has offered a device, it has to be that one.
+    /// Opens an interface, and connects it with the other end of the line. If that has offered a device, it has to be that one. This thread stays on the
+    /// processors, except for a network: a device in software works in kernel threads of the processor that posts, and a thread that polls there
+    /// and may not leave it keeps them out.
     pub(super) fn open(
         context: &Context,
         resource: &Resource,
@@ -63,7 +65,9 @@ impl Side {
         line: &Line,
         offered: Option<&IfaceAddress>,
     ) -> Result<Side, Failure> {
-        system::cpu::pin(cpus)?;
+        if resource.kind != DeviceKind::Network {
+            system::cpu::pin(cpus)?;
+        }
         let worker = Worker::new(context)?;
         let iface = worker.open_resource(resource, IfaceOptions::default())?;
         let received = Rc::new(Cell::new(0));
