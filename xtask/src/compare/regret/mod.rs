@@ -272,9 +272,9 @@ impl Regret<'_> {
             };
             let printed = match printed {
                 Ok(printed) => printed,
-                // It takes none of the sizes; of all together it takes some.
+                // It may take none of these sizes, and others.
                 Err(failure) => {
-                    failed = Some(failure);
+                    failed.get_or_insert(failure);
                     continue;
                 }
             };
