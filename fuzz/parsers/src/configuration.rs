@@ -11,7 +11,7 @@ use std::sync::OnceLock;
 use tempfile::{NamedTempFile, TempDir};
 use ucs::config::{Config, ConfigError, Schema, Sources};
 use ucs::units::{Bandwidth, Count, MemSize, NameList, Range, Ternary, Time, parse_bool};
-use uct_core::select::{Calibration, Operation, Times};
+use uct_core::select::{Calibration, MeasuredPeer, Operation, Times};
 use uct_core::{Context, Resource};
 
 /// A context of the defaults.
@@ -31,6 +31,9 @@ fn resource() -> &'static Resource {
     static RESOURCE: OnceLock<Resource> = OnceLock::new();
     RESOURCE.get_or_init(|| context().find("posix", "memory").expect("it is linked in"))
 }
+
+/// The device address of the peer whose times the seeds have.
+const DEVICE: &[u8] = &[0, 0x1f, 0xff];
 
 /// Errors are human-readable, one for each problem.
 fn check(result: Result<ucs::config::Loaded, ConfigError>) {
@@ -82,7 +85,9 @@ pub(crate) fn calibration(bytes: &[u8]) {
     };
     for operation in Operation::ALL {
         let sizes = [0, 1, 8, 1000, 1 << 20, usize::MAX];
-        let times = sizes.map(|size| calibration.seconds(resource(), operation, size));
+        let own = sizes.map(|size| calibration.seconds(resource(), operation, size));
+        let with = |size| Some(calibration.seconds_with(resource(), DEVICE, operation, size)?.0);
+        let times = [own, sizes.map(with)].concat();
         assert!(times.iter().flatten().all(|time| *time > 0.0 && time.is_finite()), "{times:?}");
     }
     let written = file_of(&calibration);
@@ -109,7 +114,12 @@ pub(crate) fn calibration_seeds() -> Vec<Vec<u8>> {
     calibration.set(resource(), Times::from([(Operation::AmShort, vec![(8, 50.0)])]));
     let short = file_of(&calibration);
     calibration.set(resource(), Operation::ALL.map(|operation| (operation, points.clone())).into());
-    vec![empty, short, file_of(&calibration)]
+    let whole = file_of(&calibration);
+    let peer = |at| MeasuredPeer { name: "10.9.0.2".to_owned(), at };
+    calibration.set_peer(resource(), &[0xab; 28], peer(0), Times::new());
+    let times = Times::from([(Operation::PutZcopy, vec![(8, 9000.5), (1 << 20, 71_000.0)])]);
+    calibration.set_peer(resource(), DEVICE, peer(1_790_000_000), times);
+    vec![empty, short, whole, file_of(&calibration)]
 }
 
 /// The first line is a variable and its value, the second a key and its value.

@@ -34,7 +34,10 @@ impl Explained {
             chosen: explanation.chosen().map(|candidate| candidate.name()),
             fallback_forbidden: context.core_config().fallback == Fallback::Error,
             is_for_a_peer: peer.is_some(),
-            measured_times: MeasuredTimes::of(context),
+            measured_times: match peer {
+                Some(_) => MeasuredTimes::with_peer(context, &explanation),
+                None => MeasuredTimes::of(context),
+            },
             explanation,
         }
     }

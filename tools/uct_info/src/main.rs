@@ -57,7 +57,7 @@ fn run(options: &Options) -> Result<(), Failure> {
         sections.add("attach", &attach::Process::read(pid)?)?;
         return sections.finish();
     }
-    let peer = options.peer()?;
+    let peer = options.peer_addresses()?;
     let context = options.common.builder().build()?;
     let mut sections = Sections::new(options.json);
 
@@ -85,10 +85,17 @@ fn run(options: &Options) -> Result<(), Failure> {
     }
     let mut nothing = None;
     if let Some(device) = &options.calibrate {
-        let (device, transport) = (device.as_deref(), options.transport.as_deref());
-        let calibrated = calibrate::Calibrated::of(&context, device, transport)?;
-        nothing = calibrated.failure();
-        sections.add("calibrate", &calibrated)?;
+        let named = calibrate::Named { device: device.as_deref(), transport: options.transport.as_deref() };
+        if let Some(address) = options.listen {
+            calibrate::listen(&context, named, address, options.callers)?;
+        } else {
+            let calibrated = match &options.peer {
+                Some(peer) => calibrate::Calibrated::with(&context, named, peer)?,
+                None => calibrate::Calibrated::of(&context, named)?,
+            };
+            nothing = calibrated.failure();
+            sections.add("calibrate", &calibrated)?;
+        }
     }
     let open = Open::new(&context);
     if options.devices || options.matrix {

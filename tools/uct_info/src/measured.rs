@@ -4,11 +4,12 @@ use std::fmt;
 use std::path::PathBuf;
 
 use serde::Serialize;
-use uct_core::select::{Calibration, CalibrationError};
+use uct_core::select::{Calibration, CalibrationError, Explanation};
 use uct_core::{Context, DeviceKind};
 
 /// What measures, or measures again.
 const REMEDY: &str = "`uct_info --calibrate`";
+const REMEDY_WITH_PEER: &str = "`uct_info --calibrate --peer HOST` measures with it, where --listen runs";
 
 /// The file of measured times, and what it has.
 #[derive(Debug, PartialEq, Serialize)]
@@ -18,8 +19,10 @@ pub(crate) struct MeasuredTimes {
     file: Option<PathBuf>,
     /// Why nothing of the file counts, if that is so.
     reason: Option<String>,
-    /// Interfaces of this machine that the file lacks.
+    /// Interfaces of this machine that the file lacks; for a peer, those that lead there.
     lacking: Vec<String>,
+    #[serde(skip)]
+    is_for_a_peer: bool,
 }
 
 /// Whether the times of the file count.
@@ -50,6 +53,7 @@ impl MeasuredTimes {
                     file,
                     reason: None,
                     lacking: lacking(context, &times),
+                    is_for_a_peer: false,
                 };
             }
             Some(Err(error)) => {
@@ -57,15 +61,29 @@ impl MeasuredTimes {
                 (if is_stale { State::Stale } else { State::Unusable }, Some(error.to_string()))
             }
         };
-        MeasuredTimes { state, file, reason, lacking: Vec::new() }
+        MeasuredTimes { state, file, reason, lacking: Vec::new(), is_for_a_peer: false }
+    }
+
+    /// As above, for a peer.
+    pub(crate) fn with_peer(context: &Context, explanation: &Explanation) -> MeasuredTimes {
+        let times = MeasuredTimes::of(context);
+        let modeled = explanation.candidates.iter();
+        let modeled = modeled.filter(|it| it.cost().is_some_and(|cost| !cost.is_measured));
+        let lacking = match times.state {
+            State::Used => modeled.map(|candidate| candidate.name()).collect(),
+            _ => Vec::new(),
+        };
+        MeasuredTimes { lacking, is_for_a_peer: true, ..times }
     }
 
     /// What to do, where measuring changes something.
     pub(crate) fn remedy(&self) -> Option<String> {
         match self.state {
             State::Stale | State::Unusable => Some(format!("{REMEDY} measures again")),
-            State::Used if !self.lacking.is_empty() => Some(format!("{REMEDY} measures all")),
-            State::Absent | State::Off | State::Used => None,
+            State::Used if self.lacking.is_empty() => None,
+            State::Used if self.is_for_a_peer => Some(REMEDY_WITH_PEER.to_owned()),
+            State::Used => Some(format!("{REMEDY} measures all")),
+            State::Absent | State::Off => None,
         }
     }
 }

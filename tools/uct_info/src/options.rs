@@ -7,6 +7,8 @@ use clap::{CommandFactory, Parser};
 use uct_core::select::{Operation, PeerAddresses, Request};
 use uct_tools_common::{CommonOptions, Failure, complete};
 
+use crate::calibrate::{ListenAddress, PeerHost};
+
 /// Shows the transports of this machine, their configuration, and the choice of selection with its reasons.
 ///
 /// Options can be combined. With --json the output is one object with a key for each section.
@@ -41,7 +43,7 @@ pub(crate) struct Options {
     #[arg(long, help_heading = "Sections")]
     pub explain: bool,
     /// Measure the transports of this machine, all or those on a device, show the times beside those of the models, and store them for
-    /// selection. Takes a third of a second for each interface.
+    /// selection. Takes half a second for each interface.
     #[arg(long, num_args = 0..=1, value_name = "DEVICE", help_heading = "Sections", add = complete::devices())]
     pub calibrate: Option<Option<String>>,
     /// The addresses of a process, as input for --peer-address. They end with this program; they serve to
@@ -62,6 +64,15 @@ pub(crate) struct Options {
     /// Draw the topology.
     #[arg(long, value_name = "FILE.svg", requires = "topology")]
     pub svg: Option<PathBuf>,
+    /// Of --calibrate: with this host, where --calibrate --listen runs, instead of each interface with itself. Without a port 13338.
+    #[arg(long, value_name = "HOST[:PORT]", requires = "calibrate", conflicts_with = "listen")]
+    pub peer: Option<PeerHost>,
+    /// Of --calibrate: measure nothing, but be the other side of --calibrate --peer, for one caller after the other until this program is ended.
+    #[arg(long, value_name = "[ADDRESS:]PORT", requires = "calibrate", conflicts_with = "json")]
+    pub listen: Option<ListenAddress>,
+    /// End after so many callers.
+    #[arg(long, value_name = "N", requires = "listen", value_parser = clap::value_parser!(u32).range(1..))]
+    pub callers: Option<u32>,
     /// Only this transport, in -d, --matrix and --calibrate.
     #[arg(short = 't', value_name = "TRANSPORT", add = complete::transports())]
     pub transport: Option<String>,
@@ -148,7 +159,7 @@ impl Options {
     }
 
     /// The peer's addresses, if given.
-    pub(crate) fn peer(&self) -> Result<Option<PeerAddresses>, Failure> {
+    pub(crate) fn peer_addresses(&self) -> Result<Option<PeerAddresses>, Failure> {
         let Some(given) = &self.peer_address else { return Ok(None) };
         let (text, place) = match given.strip_prefix('@') {
             Some(path) => {
@@ -176,7 +187,7 @@ fn decode_hex(text: &str) -> Result<Vec<u8>, String> {
     Ok(text.as_bytes().chunks_exact(2).map(|pair| digit(pair[0]) << 4 | digit(pair[1])).collect())
 }
 
-/// Bytes as [`Options::peer`] reads them.
+/// Bytes as [`Options::peer_addresses`] reads them.
 pub(crate) fn encode_hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -28,7 +28,7 @@ pub struct Term {
 pub struct Cost {
     /// Seconds, as selection compares them: measured, or else the model's.
     pub total: f64,
-    /// Whether `total` was measured on this machine.
+    /// Whether `total` was measured, on this machine or with the peer.
     pub is_measured: bool,
     /// Seconds by the model: the sum of the terms below.
     pub model: f64,

@@ -1,6 +1,6 @@
 //! Selection: the interface with the lowest estimated cost among those that support the request, are permitted, and reach the peer.
 //!
-//! The cost is the time that was measured on this machine ([`Calibration`]), or the estimate of the transport's model.
+//! The cost is the time that was measured with that peer or on this machine ([`Calibration`]), or the estimate of the transport's model.
 //!
 //! Used by applications that leave the choice to the library, and by tools that show its reasons. Built on the context, which
 //! lists the resources, and on open interfaces, whose attributes contain capabilities and costs.
@@ -30,7 +30,7 @@ use crate::iface::{Iface, IfaceOptions};
 use crate::resource::Resource;
 use crate::worker::Worker;
 
-pub use calibration::{Calibration, CalibrationError, Point, Times};
+pub use calibration::{Calibration, CalibrationError, MeasuredPeer, Point, Times};
 pub use cost::{Cost, Term};
 pub use explain::{Candidate, Explanation};
 pub use peer::{PeerAddresses, PeerIface};
@@ -173,14 +173,18 @@ impl Selector {
         self.judge(request, peer).0
     }
 
-    /// The request that costs least, of several ways to move the same data: messages, put, or their layouts. `None` if none is possible.
+    /// The request that costs least, of several ways to move the same data: messages, put, or their layouts. Among equal costs it is a put or get, for
+    /// which the peer runs no handler, and then the first one. `None` if none is possible.
     pub fn cheapest<'r>(&self, requests: &'r [Request], peer: Option<&PeerAddresses>) -> Option<&'r Request> {
         let cost = |request: &'r Request| {
             let (explanation, _) = self.judge(request, peer);
             Some((explanation.chosen()?.cost()?.total, request))
         };
         let costs = requests.iter().filter_map(cost);
-        costs.min_by(|(left, _), (right, _)| left.total_cmp(right)).map(|(_, request)| request)
+        let least = costs.min_by(|(left, one), (right, other)| {
+            left.total_cmp(right).then(one.operation.is_message().cmp(&other.operation.is_message()))
+        });
+        least.map(|(_, request)| request)
     }
 
     /// Takes the cheapest candidate. A fallback to a slower one is a warning in the log, an error or nothing, according to the key `fallback`.
@@ -216,15 +220,15 @@ impl Selector {
         let mut candidates = Vec::new();
         let mut best: Option<(Rank, usize, usize, Option<IfaceAddress>)> = None;
         for (index, iface) in self.ifaces.iter().enumerate() {
-            let (verdict, address) = self.judge_iface(iface, request, peer);
+            let (candidate, address) = self.judge_iface(iface, request, peer);
             let rank =
-                verdict.cost().map(|cost| Rank { cost: cost.total, priority: iface.attributes().priority });
+                candidate.cost().map(|cost| Rank { cost: cost.total, priority: iface.attributes().priority });
             if let Some(rank) = rank
                 && best.as_ref().is_none_or(|(best, ..)| rank.is_better_than(*best))
             {
                 best = Some((rank, index, candidates.len(), address));
             }
-            candidates.push(Candidate::of(iface.resource(), verdict));
+            candidates.push(candidate);
         }
         self.add_absent(&mut candidates);
 
@@ -243,7 +247,7 @@ impl Selector {
         iface: &Iface,
         request: &Request,
         peer: Option<&PeerAddresses>,
-    ) -> (Verdict, Option<IfaceAddress>) {
+    ) -> (Candidate, Option<IfaceAddress>) {
         let require = &self.context.core_config().require;
         let resource = iface.resource();
         let named = require.contains(&resource.transport)
@@ -252,33 +256,45 @@ impl Selector {
         if !named {
             let value =
                 self.context.config().value("", "require").map_or_else(String::new, ToString::to_string);
-            return (
-                rejected(Stage::Config, format!("require = {value}"), "name it there to have it chosen"),
-                None,
-            );
+            let hint = "name it there to have it chosen";
+            let verdict = rejected(Stage::Config, format!("require = {value}"), hint);
+            return (Candidate::of(resource, verdict), None);
         }
         if let Err(verdict) = Verdict::check(request, iface.attributes()) {
-            return (verdict, None);
+            return (Candidate::of(resource, verdict), None);
         }
         let endpoints = self.context.core_config().num_eps;
         if let Err(verdict) = Verdict::check_endpoints(endpoints, iface.attributes()) {
-            return (verdict, None);
+            return (Candidate::of(resource, verdict), None);
         }
         let address = match peer.map(|peer| peer.reach(iface)).transpose() {
             Ok(address) => address,
-            Err(verdict) => return (verdict, None),
+            Err(verdict) => return (Candidate::of(resource, verdict), None),
         };
-        let measured = self.measured(iface, request, address.as_ref());
-        (Verdict::Usable(Cost::estimate(iface.attributes(), request, endpoints, measured)), address)
+        let (seconds, measured_with) = self.measured(iface, request, address.as_ref()).unzip();
+        let verdict = Verdict::Usable(Cost::estimate(iface.attributes(), request, endpoints, seconds));
+        let measured_with = measured_with.flatten().cloned();
+        (Candidate { measured_with, ..Candidate::of(resource, verdict) }, address)
     }
 
-    /// The measured seconds of the operation. An interface was measured with itself, which says nothing about a peer elsewhere: they count
-    /// for a peer with the same device address, and if no peer is named.
-    fn measured(&self, iface: &Iface, request: &Request, peer: Option<&IfaceAddress>) -> Option<f64> {
+    /// The measured seconds of the operation, and the peer that they were measured with. An interface that was measured with itself says
+    /// nothing about a peer elsewhere: those times count for a peer with the same device address, and if no peer is named.
+    fn measured(
+        &self,
+        iface: &Iface,
+        request: &Request,
+        peer: Option<&IfaceAddress>,
+    ) -> Option<(f64, Option<&MeasuredPeer>)> {
         let calibration = self.context.calibration();
-        let seconds = calibration.seconds(iface.resource(), request.operation, request.size)?;
+        let Request { operation, size, .. } = *request;
+        let with =
+            |peer: &IfaceAddress| calibration.seconds_with(iface.resource(), &peer.device, operation, size);
+        if let Some((seconds, measured)) = peer.and_then(with) {
+            return Some((seconds, Some(measured)));
+        }
+        let seconds = calibration.seconds(iface.resource(), operation, size)?;
         let is_here = |peer: &IfaceAddress| iface.address().is_ok_and(|own| own.device == peer.device);
-        peer.is_none_or(is_here).then_some(seconds)
+        peer.is_none_or(is_here).then_some((seconds, None))
     }
 
     /// What is not open: excluded, refused, without a device, not loaded.

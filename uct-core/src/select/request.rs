@@ -94,6 +94,11 @@ impl Operation {
         matches!(self, Operation::GetShort | Operation::GetBcopy | Operation::GetZcopy)
     }
 
+    /// Whether a handler of the peer receives the data.
+    pub fn is_message(self) -> bool {
+        matches!(self, Operation::AmShort | Operation::AmBcopy | Operation::AmZcopy)
+    }
+
     /// The largest size that an interface takes at once, in bytes.
     pub fn limit(self, attr: &IfaceAttr) -> usize {
         match self {

@@ -3,6 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
 
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
@@ -302,6 +303,24 @@ fn a_measured_time_decides_and_only_for_the_operation_and_the_sizes_that_it_was_
 }
 
 #[test]
+fn of_requests_that_cost_the_same_a_put_is_ahead_of_a_message() {
+    let worker = worker(&[("modules", "shm")]);
+    let selector = Selector::of(&worker, vec![worker.open("posix", "memory").expect("an interface")]);
+    let [message, put] =
+        [Operation::AmBcopy, Operation::PutBcopy].map(|operation| Request::new(operation, 1024));
+    let cost = |request| {
+        let explanation = selector.explain(request, None);
+        explanation.chosen().and_then(|it| it.cost()).map(|cost| cost.total)
+    };
+    assert_eq!(cost(&message), cost(&put));
+    for ways in [[message, put], [put, message]] {
+        assert_eq!(selector.cheapest(&ways, None), Some(&put));
+    }
+    let equal = [Request::new(Operation::PutShort, 1024), put];
+    assert_eq!(selector.cheapest(&equal, None), Some(&equal[0]), "the first one");
+}
+
+#[test]
 fn what_was_measured_with_itself_is_no_figure_of_a_peer_elsewhere() {
     let directory = tempfile::tempdir().expect("a directory");
     let resource = worker(&[]).context().find("self", "memory").expect("it is built in");
@@ -314,10 +333,71 @@ fn what_was_measured_with_itself_is_no_figure_of_a_peer_elsewhere() {
     let own = iface.address().expect("an address");
     let mut elsewhere = own.clone();
     elsewhere.device[0] ^= 1;
-    assert_eq!(
-        [measured(None), measured(Some(&own)), measured(Some(&elsewhere))],
-        [Some(1e-9), Some(1e-9), None]
+    let here = Some((1e-9, None));
+    assert_eq!([measured(None), measured(Some(&own)), measured(Some(&elsewhere))], [here, here, None]);
+}
+
+#[test]
+fn what_was_measured_with_a_peer_counts_for_its_device_address_ahead_of_what_was_measured_here() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = directory.path().join("calibration.toml");
+    let modeled = worker(&[]);
+    let resource = modeled.context().find("self", "memory").expect("it is built in");
+    let own = modeled.open("self", "memory").expect("an interface").address().expect("an address");
+    let [mut elsewhere, mut unknown] = [own.clone(), own.clone()];
+    elsewhere.device[0] ^= 1;
+    unknown.device[0] ^= 2;
+    let times = |short| Times::from([(Operation::AmShort, vec![(8, short)])]);
+    let peer = MeasuredPeer { name: "10.9.0.2".to_owned(), at: 7 };
+    let mut calibration = Calibration::default();
+    calibration.set(
+        &resource,
+        Times::from([(Operation::AmShort, vec![(8, 1.0)]), (Operation::AmBcopy, vec![(8, 4.0)])]),
     );
+    for (device, time) in [(&own.device, 2.0), (&elsewhere.device, 3.0)] {
+        calibration.set_peer(&resource, device, peer.clone(), times(time));
+    }
+    calibration.write(&file).expect("it is written");
+
+    let worker = worker(&[("calibration", file.to_str().expect("a path"))]);
+    let iface = worker.open("self", "memory").expect("an interface");
+    let selector = Selector::of(&worker, vec![iface.clone()]);
+    let measured =
+        |operation, peer: Option<&IfaceAddress>| selector.measured(&iface, &Request::new(operation, 8), peer);
+    let short = |peer| measured(Operation::AmShort, peer);
+    let with = |seconds| Some((seconds, Some(&peer)));
+    assert_eq!(
+        [short(None), short(Some(&own)), short(Some(&elsewhere)), short(Some(&unknown))],
+        [Some((1e-9, None)), with(2e-9), with(3.0 * 1e-9), None]
+    );
+    let buffered = |peer| measured(Operation::AmBcopy, Some(peer));
+    assert_eq!([buffered(&own), buffered(&elsewhere)], [Some((4e-9, None)), None], "not measured with it");
+
+    let own = PeerIface { device: "memory".to_owned(), address: iface.address().expect("an address") };
+    let explanation =
+        selector.explain(&Request::new(Operation::AmShort, 8), Some(&PeerAddresses { ifaces: vec![own] }));
+    let chosen = explanation.chosen().expect("it reaches itself");
+    assert_eq!(chosen.measured_with.as_ref(), Some(&peer));
+    let text = explanation.to_string();
+    let line = text.lines().next().expect("a line");
+    assert!(
+        line.contains("  2 ns measured; the model has ") && line.contains("; measured with 10.9.0.2 "),
+        "{line}"
+    );
+    assert!(line.ends_with(" days ago"), "{line}");
+}
+
+#[test]
+fn the_age_of_a_measurement_has_the_unit_that_fits() {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_secs();
+    let text = |age: u64| MeasuredPeer { name: "n".to_owned(), at: now - age }.to_string();
+    // The clock may have gone on by some seconds.
+    for (age, words) in [(300, "n 5 min ago"), (7300, "n 2 h ago"), (200_000, "n 2 days ago")] {
+        assert_eq!(text(age), format!("measured with {words}"));
+    }
+    assert!(text(0).ends_with(" s ago"));
+    let later = MeasuredPeer { name: "n".to_owned(), at: u64::MAX }.to_string();
+    assert_eq!(later, "measured with n 0 s ago", "the clock was set back");
 }
 
 #[test]

@@ -38,7 +38,7 @@ pub struct Options {
     #[arg(value_name = "NAME")]
     only: Option<String>,
 
-    /// How often each is measured [default: 5; for a sweep and --regret 3]
+    /// How often each is measured [default: 5; for a sweep 3]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..))]
     rounds: Option<u8>,
 
@@ -71,9 +71,13 @@ pub struct Options {
     #[arg(long, conflicts_with_all = ["only", "verbs", "table", "before", "sweep"], group = "measured")]
     regret: bool,
 
-    /// Of --regret: between which two sides
-    #[arg(long, value_name = "SIDES", value_enum, default_value_t = regret::Between::Threads, requires = "regret")]
-    between: regret::Between,
+    /// Of --regret: between which two sides; several, with commas, are in one table
+    #[arg(long, value_name = "SIDES", value_enum, value_delimiter = ',', default_values_t = [regret::Between::Threads], requires = "regret")]
+    between: Vec<regret::Between>,
+
+    /// Of --regret, which the virtual machine runs: writes the rows to this file
+    #[arg(long, value_name = "FILE", requires_all = ["regret", "programs"], hide = true)]
+    report: Option<PathBuf>,
 
     #[command(flatten)]
     sweeping: sweep::Sweeping,
@@ -93,9 +97,6 @@ impl Options {
 /// Rounds of a row.
 const ROUNDS: u8 = 5;
 
-/// Rounds of the measurement of choices.
-const REGRET_ROUNDS: u8 = 3;
-
 /// Measures and prints the table. A row that cannot be measured is shown as such, and the status is 1.
 pub fn run(options: &Options) -> Outcome<u8> {
     if let Some(before) = &options.before {
@@ -111,8 +112,13 @@ pub fn run(options: &Options) -> Outcome<u8> {
         let table = Table::read(table)?;
         return compare(options, &table, &programs(directory.clone(), directory.clone(), &table));
     }
+    let chosen =
+        |programs, is_in_machine| regret::Regret { programs, rounds: options.rounds(ROUNDS), is_in_machine };
+    if let (Some(file), Some(directory)) = (&options.report, &options.programs) {
+        return regret::report(&chosen(directory, true), file);
+    }
     if let (true, Some(directory)) = (options.regret, &options.programs) {
-        return regret::run(directory, options.rounds(REGRET_ROUNDS), options.between);
+        return regret::run(&chosen(directory, false), &options.between, None);
     }
     let workspace = Workspace::load()?;
     if let Some(transport) = &options.sweep {
@@ -121,7 +127,7 @@ pub fn run(options: &Options) -> Outcome<u8> {
     if options.regret {
         let built = vm::build(&workspace, "release")?;
         let programs = built.program(PROGRAM)?.with_file_name("");
-        return regret::run(&programs, options.rounds(REGRET_ROUNDS), options.between);
+        return regret::run(&chosen(&programs, false), &options.between, Some(&workspace));
     }
     if options.verbs {
         return in_machine(options, &workspace);

@@ -1,27 +1,47 @@
-//! `--calibrate`: measures the transports of this machine, shows the figures beside those of the models, and stores them for selection.
+//! `--calibrate`: measures the transports of this machine, with themselves or with a peer, shows the figures beside those of the models, and stores
+//! them for selection.
 
+mod address;
+mod caller;
+mod line;
+mod listener;
 mod measure;
+mod reply;
+mod side;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::time::Instant;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use comfy_table::{CellAlignment, Table, presets};
 use serde::Serialize;
-use uct_core::select::{Calibration, Operation, Request, Selector, Times};
+use uct_core::select::{Calibration, MeasuredPeer, Operation, Request, Selector, Times};
 use uct_core::{Context, DeviceKind, IfaceOptions, Resource, Worker};
 use uct_tools_common::Failure;
 
 use crate::iface::bytes;
+pub(crate) use address::{ListenAddress, PeerHost};
+use caller::{Listening, Reached};
 use measure::{Measured, SIZES};
 
 /// Sizes that the text shows; the JSON has all.
 const SHOWN: [u64; 5] = [8, 1 << 10, 8 << 10, 64 << 10, 1 << 20];
 
+/// Which interfaces: those on the device and of the transport, if these are named.
+#[derive(Clone, Copy)]
+pub(crate) struct Named<'a> {
+    pub device: Option<&'a str>,
+    pub transport: Option<&'a str>,
+}
+
 /// The section.
 #[derive(Serialize)]
 pub(crate) struct Calibrated {
+    /// The host that was measured with; `null` if each interface was with itself.
+    peer: Option<String>,
     interfaces: Vec<Interface>,
+    /// Interfaces that do not reach the peer.
+    unreachable: Vec<Failed>,
     failed: Vec<Failed>,
     /// `null` if the times are not stored.
     file: Option<PathBuf>,
@@ -32,6 +52,8 @@ pub(crate) struct Calibrated {
 struct Interface {
     transport: String,
     device: String,
+    /// The device at the other side, if that is a peer.
+    peer_device: Option<String>,
     rows: Vec<Row>,
     /// For messages, put and get: from which size on which operation is the fastest.
     fastest: Vec<Vec<Step>>,
@@ -63,67 +85,154 @@ struct Failed {
     reason: String,
 }
 
-impl Calibrated {
-    /// Measures the interfaces on the device and of the transport, if these are named, and stores the times beside those of the others.
-    pub(crate) fn of(
-        context: &Context,
-        device: Option<&str>,
-        transport: Option<&str>,
-    ) -> Result<Calibrated, Failure> {
+/// Replies to the measurements of peers: without end, or to so many.
+pub(crate) fn listen(
+    context: &Context,
+    named: Named<'_>,
+    address: ListenAddress,
+    callers: Option<u32>,
+) -> Result<(), Failure> {
+    listener::listen(context, &named.resources(context)?, address, callers)
+}
+
+impl Named<'_> {
+    /// Those of them that the configuration permits.
+    fn resources(self, context: &Context) -> Result<Vec<&Resource>, Failure> {
         let is_wanted = |resource: &&Resource| {
-            device.is_none_or(|name| resource.device == name)
-                && transport.is_none_or(|name| resource.transport == name)
+            self.device.is_none_or(|name| resource.device == name)
+                && self.transport.is_none_or(|name| resource.transport == name)
                 && context.excluded(resource).is_none()
                 // It has no second side.
                 && resource.kind != DeviceKind::Myself
         };
         let resources: Vec<&Resource> = context.resources().iter().filter(is_wanted).collect();
         if resources.is_empty() {
-            let names = [transport, device].map(|name| name.unwrap_or("any"));
-            let [transport, device] = names;
+            let [transport, device] = [self.transport, self.device].map(|name| name.unwrap_or("any"));
             return Err(format!(
                 "no interface to measure (transport: {transport}, device: {device}); uct_info -d lists them; self is not measured"
             )
             .into());
         }
-        let file = context.calibration_file().map(Path::to_owned);
-        // A file that cannot be used is replaced.
-        let mut calibration =
-            file.as_deref().and_then(|file| Calibration::read(file).ok()).unwrap_or_default();
-        let mut calibrated = Calibrated { interfaces: Vec::new(), failed: Vec::new(), file };
-        for resource in resources {
-            let start = Instant::now();
+        Ok(resources)
+    }
+}
+
+impl Calibrated {
+    /// Measures interfaces with themselves, and stores the times beside those of the others.
+    pub(crate) fn of(context: &Context, named: Named<'_>) -> Result<Calibrated, Failure> {
+        let mut calibrated = Calibrated::new(context, None);
+        let mut calibration = calibrated.stored();
+        for resource in named.resources(context)? {
             eprint!("measuring {resource} … ");
-            let figures = measure::measure(context, resource)
-                .and_then(|measured| Ok((Interface::of(context, resource, &measured)?, measured.times)));
-            match figures {
-                Ok((interface, times)) => {
-                    eprintln!("{} ms", start.elapsed().as_millis());
-                    calibration.set(resource, times);
-                    calibrated.interfaces.push(interface);
-                }
-                Err(failure) => {
-                    eprintln!("{failure}");
-                    let Resource { transport, device, .. } = resource.clone();
-                    calibrated.failed.push(Failed { transport, device, reason: failure.to_string() });
-                }
+            if let Some(times) =
+                calibrated.add(context, resource, None, || measure::measure(context, resource))
+            {
+                calibration.set(resource, times);
             }
         }
-        if let Some(file) = &calibrated.file {
-            calibration.write(file).map_err(|error| format!("{}: {error}", file.display()))?;
-        }
+        calibrated.store(&calibration)?;
         Ok(calibrated)
+    }
+
+    /// Measures interfaces with a peer, where a program listens, and stores the times beside the others.
+    pub(crate) fn with(context: &Context, named: Named<'_>, peer: &PeerHost) -> Result<Calibrated, Failure> {
+        let resources = named.resources(context)?;
+        let mut listening = Listening::call(peer)?;
+        let mut calibrated = Calibrated::new(context, Some(peer.host.clone()));
+        let mut calibration = calibrated.stored();
+        for resource in resources {
+            let reached = {
+                let worker = Worker::new(context)?;
+                worker.open_resource(resource, IfaceOptions::default()).map(|iface| listening.reach(&iface))
+            };
+            let reached = match reached {
+                Ok(Ok(reached)) => reached,
+                Ok(Err(reason)) => {
+                    calibrated.unreachable.push(Failed::of(resource, reason));
+                    continue;
+                }
+                Err(error) => {
+                    calibrated.failed.push(Failed::of(resource, error.to_string()));
+                    continue;
+                }
+            };
+            eprint!("measuring {resource} with {} of {} … ", reached.device, peer.host);
+            let measure = || listening.measure(context, resource, &reached);
+            if let Some(times) = calibrated.add(context, resource, Some(&reached), measure) {
+                let at = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+                let name = peer.host.clone();
+                calibration.set_peer(resource, &reached.address.device, MeasuredPeer { name, at }, times);
+            }
+        }
+        listening.end();
+        calibrated.store(&calibration)?;
+        Ok(calibrated)
+    }
+
+    fn new(context: &Context, peer: Option<String>) -> Calibrated {
+        let file = context.calibration_file().map(Path::to_owned);
+        Calibrated { peer, interfaces: Vec::new(), unreachable: Vec::new(), failed: Vec::new(), file }
+    }
+
+    /// The times in the file. One that cannot be used is replaced.
+    fn stored(&self) -> Calibration {
+        self.file.as_deref().and_then(|file| Calibration::read(file).ok()).unwrap_or_default()
+    }
+
+    fn store(&self, calibration: &Calibration) -> Result<(), Failure> {
+        let Some(file) = &self.file else { return Ok(()) };
+        calibration.write(file).map_err(|error| format!("{}: {error}", file.display()).into())
+    }
+
+    /// Measures an interface, and adds its figures or the reason why there are none. Returns the times.
+    fn add(
+        &mut self,
+        context: &Context,
+        resource: &Resource,
+        with: Option<&Reached>,
+        measure: impl FnOnce() -> Result<Measured, Failure>,
+    ) -> Option<Times> {
+        let start = Instant::now();
+        let figures = measure()
+            .and_then(|measured| Ok((Interface::of(context, resource, with, &measured)?, measured.times)));
+        match figures {
+            Ok((interface, times)) => {
+                eprintln!("{} ms", start.elapsed().as_millis());
+                self.interfaces.push(interface);
+                Some(times)
+            }
+            Err(failure) => {
+                eprintln!("{failure}");
+                self.failed.push(Failed::of(resource, failure.to_string()));
+                None
+            }
+        }
     }
 
     /// The reason of the first interface that could not be measured.
     pub(crate) fn failure(&self) -> Option<String> {
+        if let (true, Some(peer)) = (self.interfaces.is_empty() && self.failed.is_empty(), &self.peer) {
+            return Some(format!("no transport reaches {peer}; the reasons are above"));
+        }
         let Failed { transport, device, reason } = self.failed.first()?;
         Some(format!("{transport}/{device} was not measured: {reason}"))
     }
 }
 
+impl Failed {
+    fn of(resource: &Resource, reason: String) -> Failed {
+        let Resource { transport, device, .. } = resource.clone();
+        Failed { transport, device, reason }
+    }
+}
+
 impl Interface {
-    fn of(context: &Context, resource: &Resource, measured: &Measured) -> Result<Interface, Failure> {
+    fn of(
+        context: &Context,
+        resource: &Resource,
+        with: Option<&Reached>,
+        measured: &Measured,
+    ) -> Result<Interface, Failure> {
         let worker = Worker::new(context)?;
         let iface = worker.open_resource(resource, IfaceOptions::default())?;
         let selector = Selector::of(&worker, vec![iface]);
@@ -156,7 +265,8 @@ impl Interface {
         let fastest =
             classes.map(|class| steps(&measured.times, class)).into_iter().filter(|it| !it.is_empty());
         let Resource { transport, device, .. } = resource.clone();
-        Ok(Interface { transport, device, rows, fastest: fastest.collect() })
+        let peer_device = with.map(|with| with.device.clone());
+        Ok(Interface { transport, device, peer_device, rows, fastest: fastest.collect() })
     }
 }
 
@@ -184,9 +294,16 @@ impl fmt::Display for Calibrated {
         for interface in &self.interfaces {
             write!(f, "{interface}")?;
         }
+        for Failed { transport, device, reason } in &self.unreachable {
+            writeln!(f, "# {transport}/{device} does not reach the peer: {reason}")?;
+        }
         match &self.file {
             Some(file) => {
-                writeln!(f, "# Stored in {}; selection uses it until the machine is booted.", file.display())
+                write!(f, "# Stored in {}; selection uses it ", file.display())?;
+                if let Some(peer) = &self.peer {
+                    write!(f, "for {peer} ")?;
+                }
+                writeln!(f, "until the machine is booted.")
             }
             None => writeln!(f, "# Not stored: the key calibration names no file that this program may use."),
         }
@@ -195,7 +312,11 @@ impl fmt::Display for Calibrated {
 
 impl fmt::Display for Interface {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "# {}/{}", self.transport, self.device)?;
+        write!(f, "# {}/{}", self.transport, self.device)?;
+        match &self.peer_device {
+            Some(device) => writeln!(f, " with {device}")?,
+            None => writeln!(f)?,
+        }
         let mut table = Table::new();
         table.load_style(presets::ASCII_MARKDOWN);
         table.set_header(["operation", "size", "figure", "model", "measured", "ratio"]);

@@ -2,6 +2,7 @@
 
 #![allow(dead_code, reason = "each test uses a part of it")]
 
+pub mod listening;
 #[path = "../../../common/testing/process.rs"]
 pub mod process;
 
