@@ -1,9 +1,18 @@
 //! Every example runs, over every transport that is found, and prints what it promises.
 
+#[path = "../../uct-net/tests/support/child.rs"]
+mod child;
+#[path = "../../uct-net/tests/support/namespaces.rs"]
+mod namespaces;
+#[path = "../../ucs/testing/skip.rs"]
+mod skip;
+
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
+
+use namespaces::Cable;
 
 /// How long one example may take.
 const LIMIT: Duration = Duration::from_secs(180);
@@ -156,7 +165,11 @@ struct Server {
 
 impl Server {
     fn start(program: &str, arguments: &[&str], transport: &str) -> Server {
-        let mut child = example(program, arguments).env("UCT_TLS", transport).spawn().unwrap();
+        Server::spawn(example(program, arguments).env("UCT_TLS", transport))
+    }
+
+    fn spawn(command: &mut Command) -> Server {
+        let mut child = command.spawn().unwrap();
         let lines = lines_of(child.stdout.take().unwrap());
         let first = lines.recv_timeout(LIMIT).unwrap();
         let address = first.split_whitespace().last().unwrap().to_owned();
@@ -324,6 +337,34 @@ fn a_client_finds_a_server_by_its_address() {
         server.prints("the peer closed the connection");
         assert!(printed.contains(&format!("connected over {transport}/{device}\n")), "{printed}");
         assert!(printed.contains("the peer says hello\n"), "{printed}");
+    }
+}
+
+/// Two network namespaces in place of two machines: the programs and their default address are the same, only settings differ.
+#[test]
+fn a_client_in_another_network_namespace_finds_a_server_at_the_default_address() {
+    if !skip::is_root("make network namespaces") {
+        return;
+    }
+    let on_cable = |program: &str, arguments: &[&str]| {
+        let mut command = example(program, arguments);
+        command.env("UCT_TLS", "tcp").env("UCT_NET_DEVICES", namespaces::DEVICE);
+        command
+    };
+    let cable = Cable::new();
+    let mut listen = on_cable(env!("CARGO_BIN_EXE_listen"), &[]);
+    let server = cable.far(move || Server::spawn(&mut listen)).join().unwrap();
+    assert_eq!(server.address, "[::]:7000");
+    let place = format!("{}:7000", namespaces::FAR);
+    let mut connect = on_cable(env!("CARGO_BIN_EXE_connect"), &[&place]);
+    let printed = output(cable.near(move || connect.spawn().unwrap()).join().unwrap());
+    for why in ["connected over tcp/cable\n", "CHOSEN    tcp/cable ", "REJECTED  posix ", "UCT_TLS"] {
+        assert!(printed.contains(why), "{why:?} is missing in\n{printed}");
+    }
+    assert_eq!(printed.matches("CHOSEN    tcp/cable ").count(), 2, "both sides explain:\n{printed}");
+    assert!(printed.ends_with("the peer says hello\n"), "{printed}");
+    for why in ["connected over tcp/cable", "CHOSEN    tcp/cable ", "the peer closed the connection"] {
+        server.prints(why);
     }
 }
 

@@ -4,6 +4,7 @@ use std::cell::RefCell;
 use std::net::SocketAddr;
 use std::rc::Rc;
 
+use rustix::process::{Resource, getrlimit};
 use uct_core::cm::{CmEvent, ConnectOptions};
 use uct_core::{Error, Posted};
 
@@ -162,6 +163,13 @@ fn hundred_connections(setup: &CmSetup) {
 
 fn storm(setup: &CmSetup) {
     let number = std::env::var("UCT_TEST_CM_STORM").map_or(500, |number| number.parse().expect("a number"));
+    // Over sockets each end is a descriptor, and some belong to the process.
+    let needed = 2 * number as u64 + 200;
+    if let Some(limit) = getrlimit(Resource::Nofile).current.filter(|limit| *limit < needed) {
+        let reason =
+            format!("{number} connections need {needed} descriptors, and the limit (ulimit -n) is {limit}");
+        std::panic::panic_any(Skipped(reason));
+    }
     let scene = Scene::new(setup);
     let (mut clients, mut servers) = many_connections(&scene, setup, number);
     clients.iter_mut().chain(&mut servers).for_each(End::destroy);
