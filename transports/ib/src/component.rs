@@ -61,7 +61,7 @@ fn prepare_fork(table: &VerbsTable, wanted: Ternary) -> Result<(), Failure> {
             ),
         )),
         support => {
-            tracing::debug!(?support, "fork support");
+            ucs::log::debug!(?support, "fork support");
             Ok(())
         }
     }

@@ -235,7 +235,7 @@ impl RdmaCm {
             }
             Some(Owner::Conn(conn)) => conn.event(event),
             // Of a request that is not answered yet, or of a listener: its device is gone.
-            Some(Owner::Listener(_)) => tracing::debug!(?event, "rdmacm: an event of a listener"),
+            Some(Owner::Listener(_)) => ucs::log::debug!(?event, "rdmacm: an event of a listener"),
             // A request that overtook the end of its listener: dropping it rejects it.
             None => {}
         }

@@ -27,7 +27,7 @@ impl EpInner {
         let class = classes.into_iter().find(|(_, of_class, _)| ptr::eq(*of_class, counter));
         let (name, limits) = class.map_or(("atomic", None), |(name, _, limits)| (name, limits));
         let limits = limits.map_or_else(String::new, listed);
-        tracing::debug!(
+        ucs::log::debug!(
             "{}: {name} of {bytes} bytes returned INVALID_PARAM: beyond a limit{limits}, an id, address or key that is not valid, or the \
              child of a fork",
             self.iface.resource()
@@ -37,7 +37,7 @@ impl EpInner {
     /// More entries than any transport takes.
     #[cold]
     pub(super) fn too_many(&self, entries: usize) -> Error {
-        tracing::debug!(
+        ucs::log::debug!(
             "{}: INVALID_PARAM: a vector of {entries} entries; at most {MAX_IOV} are possible, and max_iov of the interface",
             self.iface.resource()
         );
@@ -47,11 +47,20 @@ impl EpInner {
     /// Memory or a key of a domain that is not that of the interface.
     #[cold]
     pub(super) fn other_domain(&self, domain: &MemoryDomain) -> Error {
-        tracing::debug!(
-            "{}: INVALID_PARAM: memory or key belongs to {domain:?}; register the memory, or unpack the key, with the domain of this \
-             interface, {:?}",
+        // A context opens a domain once, so two of one name differ in the context, or in the process that opened them.
+        let whose = match domain.name() == self.md.name() {
+            true if domain.inner.is_parents() != self.md.inner.is_parents() => {
+                " of another process of this fork"
+            }
+            true => " of another context",
+            false => "",
+        };
+        ucs::log::debug!(
+            "{}: INVALID_PARAM: memory or key belongs to the domain {}{whose}; register the memory, or unpack the key, with the domain of \
+             this interface, {} (Iface::memory_domain)",
             self.iface.resource(),
-            self.md
+            domain.name(),
+            self.md.name()
         );
         Error::INVALID_PARAM
     }

@@ -407,7 +407,7 @@ impl Channel {
                 Err(format!("it runs as user {peer_uid}, this process as user {own}"))
             };
             if let Err(reason) = &result {
-                tracing::debug!(
+                ucs::log::debug!(
                     pid,
                     "zero copy to the peer is not possible, copying through the ring: {reason}"
                 );
@@ -527,7 +527,7 @@ impl Channel {
         };
         let message = wire::control(Control::SegmentReply, zerocopy::IntoBytes::as_bytes(&reply));
         if let Err(errno) = self.send_control(&message, fd.as_slice()) {
-            tracing::debug!("a segment could not be sent to the peer: {errno}");
+            ucs::log::debug!("a segment could not be sent to the peer: {errno}");
         }
     }
 
