@@ -149,7 +149,7 @@ impl ConnectionManager for RdmaCm {
     fn connect(self: &Rc<Self>, params: CmConnect) -> Result<Rc<RdmaEp>, Failure> {
         let CmConnect { user, address, source, timeout } = params;
         if address.port() == 0 {
-            let words = format!("cannot connect to {address}: the port is missing; use the server's port");
+            let words = format!("cannot connect to {address}: the port is missing → use the server's port");
             return Err(Failure::new(Error::INVALID_ADDR, words));
         }
         let refused = source.and_then(|source| loopback(Step::Bind, source));

@@ -1,4 +1,4 @@
-//! Why an operation returned `INVALID_PARAM`, which contains no more: a line of debug for each.
+//! Why an operation returned `INVALID_PARAM` or `UNSUPPORTED`, which contain no more: a line of debug for each.
 
 #![forbid(unsafe_code)]
 
@@ -16,6 +16,28 @@ impl EpInner {
     /// The transport returned it, for an operation of the class that `counter` counts. `bytes` is zero for a packed message.
     #[cold]
     pub(super) fn log_invalid(&self, counter: &Counter, bytes: usize) {
+        let (name, limits) = self.class(counter);
+        let limits = limits.map_or_else(String::new, listed);
+        ucs::log::debug!(
+            "{}: {name} of {bytes} bytes returned INVALID_PARAM: beyond a limit{limits}, an id, address or key that is not valid, or the \
+             child of a fork",
+            self.iface.resource()
+        );
+    }
+
+    /// The transport returned it.
+    #[cold]
+    pub(super) fn log_unsupported(&self, counter: &Counter) {
+        let (name, _) = self.class(counter);
+        ucs::log::debug!(
+            "{}: {name} returned UNSUPPORTED: the interface does not have this operation; Iface::capabilities and uct_info -d --matrix show \
+             what it has, and a Request with the capability chooses an interface that has it",
+            self.iface.resource()
+        );
+    }
+
+    /// The class of operations that a counter is for, and its limits.
+    fn class(&self, counter: &Counter) -> (&'static str, Option<&OpLimits>) {
         let (counters, attributes) = (&self.counters, self.iface.attributes());
         let classes = [
             ("am_short", &counters.am_short, Some(&attributes.am)),
@@ -25,13 +47,7 @@ impl EpInner {
             ("get", &counters.get, Some(&attributes.get)),
         ];
         let class = classes.into_iter().find(|(_, of_class, _)| ptr::eq(*of_class, counter));
-        let (name, limits) = class.map_or(("atomic", None), |(name, _, limits)| (name, limits));
-        let limits = limits.map_or_else(String::new, listed);
-        ucs::log::debug!(
-            "{}: {name} of {bytes} bytes returned INVALID_PARAM: beyond a limit{limits}, an id, address or key that is not valid, or the \
-             child of a fork",
-            self.iface.resource()
-        );
+        class.map_or(("atomic", None), |(name, _, limits)| (name, limits))
     }
 
     /// More entries than any transport takes.

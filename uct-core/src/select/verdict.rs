@@ -66,7 +66,14 @@ impl Verdict {
         if !missing.is_empty() {
             let names: Vec<String> = missing.iter_names().map(|(name, _)| name.to_lowercase()).collect();
             let check = format!("it has no {}", names.join(", "));
-            return Err(rejected(Stage::Capability, check, "uct_info -d shows what it has"));
+            let atomics = Capabilities::ATOMIC_DEVICE | Capabilities::ATOMIC_CPU;
+            let hint = match missing.intersects(atomics) {
+                true => {
+                    "permit a transport that has it, uct_info -d --matrix shows which; a verbs device may have none (ibv_devinfo -v, atomic_cap)"
+                }
+                false => "uct_info -d shows what it has",
+            };
+            return Err(rejected(Stage::Capability, check, hint));
         }
         let (limit, minimum) = (request.operation.limit(attr), request.operation.minimum(attr));
         let (name, header) = (request.operation.name(), request.counted_header());
@@ -167,6 +174,21 @@ mod tests {
         assert_eq!(refused(Operation::AmZcopy, 5, 7).as_deref(), Some(words));
         assert_eq!(refused(Operation::AmShort, 11, 100), None, "its header is no part of the limit");
         assert_eq!(refused(Operation::PutBcopy, 22, 100), None, "a put has none");
+    }
+
+    #[test]
+    fn a_transport_without_atomics_has_a_remedy_of_its_own() {
+        let atomics = Capabilities::ATOMIC_DEVICE;
+        let mut attr = attr();
+        attr.capabilities &= !atomics.bits();
+        let request = Request { capabilities: atomics, ..Request::new(Operation::PutShort, 8) };
+        match Verdict::check(&request, &attr) {
+            Err(Verdict::Rejected { stage, check, hint }) => {
+                assert_eq!((stage, check.as_str()), (Stage::Capability, "it has no atomic_device"));
+                assert!(hint.contains("--matrix") && hint.contains("atomic_cap"), "{hint}");
+            }
+            other => panic!("{other:?}"),
+        }
     }
 
     #[test]
