@@ -25,7 +25,7 @@ use ucs::config::nearest;
 use crate::address::IfaceAddress;
 use crate::config::Fallback;
 use crate::context::Context;
-use crate::error::OpenError;
+use crate::error::{OpenError, split_remedy};
 use crate::iface::{Iface, IfaceOptions};
 use crate::resource::Resource;
 use crate::worker::Worker;
@@ -34,7 +34,7 @@ pub use calibration::{Calibration, CalibrationError, Point, Times};
 pub use cost::{Cost, Term};
 pub use explain::{Candidate, Explanation};
 pub use peer::{PeerAddresses, PeerIface};
-pub use request::{Operation, Request};
+pub use request::{KeyUse, Operation, Request};
 pub use verdict::{Stage, Verdict};
 
 use verdict::rejected;
@@ -258,14 +258,18 @@ impl Selector {
             );
         }
         if let Err(verdict) = Verdict::check(request, iface.attributes()) {
-            return (verdict, None);
+            return (*verdict, None);
         }
         let address = match peer.map(|peer| peer.reach(iface)).transpose() {
             Ok(address) => address,
-            Err(verdict) => return (verdict, None),
+            Err(verdict) => return (*verdict, None),
         };
         let measured = self.measured(iface, request, address.as_ref());
-        (Verdict::Usable(Cost::estimate(iface.attributes(), request, measured)), address)
+        let key = match request.counted_key() {
+            KeyUse::Kept => 0.0,
+            key => key.seconds(&iface.memory_domain().attributes(), request.size),
+        };
+        (Verdict::Usable(Cost::estimate(iface.attributes(), request, measured, key)), address)
     }
 
     /// The measured seconds of the operation. An interface was measured with itself, which says nothing about a peer elsewhere: they count
@@ -279,9 +283,11 @@ impl Selector {
 
     /// What is not open: excluded, refused, without a device, not loaded.
     fn add_absent(&self, candidates: &mut Vec<Candidate>) {
-        for (resource, reason) in &self.refused {
-            let hint = "the reason names what the transport lacks; uct_info -d shows its limits";
-            candidates.push(Candidate::of(resource, rejected(Stage::Open, reason.clone(), hint)));
+        for (resource, refusal) in &self.refused {
+            let (reason, remedy) = split_remedy(refusal);
+            let hint =
+                remedy.unwrap_or("the reason names what the transport lacks; uct_info -d shows its limits");
+            candidates.push(Candidate::of(resource, rejected(Stage::Open, reason, hint)));
         }
         for (resource, reason) in &self.left_out {
             let verdict = rejected(Stage::Config, reason.clone(), "the program has excluded it");
@@ -299,7 +305,8 @@ impl Selector {
             let (stage, check, hint) = if excluded {
                 (Stage::Config, absent.refused.reason.clone(), "change that key to permit it")
             } else {
-                (Stage::Device, absent.refused.to_string(), "uct_info -d lists the devices there are")
+                let hint = absent.refused.remedy().unwrap_or("uct_info -d lists the devices there are");
+                (Stage::Device, absent.refused.without_remedy().to_string(), hint)
             };
             for transport in &absent.transports {
                 candidates.push(Candidate::named(transport, rejected(stage, check.clone(), hint)));

@@ -114,7 +114,7 @@ impl PeerAddresses {
     }
 
     /// The first of the peer's interfaces that an interface reaches.
-    pub(super) fn reach(&self, iface: &Iface) -> Result<IfaceAddress, Verdict> {
+    pub(super) fn reach(&self, iface: &Iface) -> Result<IfaceAddress, Box<Verdict>> {
         let own = iface.resource();
         let (mut refusals, mut remedies, mut unlisted) = (Vec::new(), Vec::new(), 0_usize);
         let mut stage = Stage::Unreachable;
@@ -138,7 +138,7 @@ impl PeerAddresses {
         if refusals.is_empty() {
             let check = format!("the peer offers no {}", own.transport);
             let hint = "see the peer's own explanation; both sides need the transport";
-            return Err(rejected(Stage::Unreachable, check, hint));
+            return Err(Box::new(rejected(Stage::Unreachable, check, hint)));
         }
         if unlisted > 0 {
             refusals.push(format!("and {unlisted} more"));
@@ -148,7 +148,7 @@ impl PeerAddresses {
             true => "the reason names what separates the two sides".to_owned(),
             false => remedies.join("; "),
         };
-        Err(rejected(stage, refusals.join("; "), &hint))
+        Err(Box::new(rejected(stage, refusals.join("; "), &hint)))
     }
 }
 
@@ -256,7 +256,7 @@ mod tests {
     }
 
     fn refusal(peer: &PeerAddresses, iface: &Iface) -> (Stage, String) {
-        match peer.reach(iface) {
+        match peer.reach(iface).map_err(|verdict| *verdict) {
             Err(Verdict::Rejected { stage, check, .. }) => (stage, check),
             other => panic!("{other:?}"),
         }

@@ -60,7 +60,7 @@ impl Request {
 
 impl Verdict {
     /// Refuses a request that an interface is not able to meet, by its attributes alone.
-    pub(super) fn check(request: &Request, attr: &IfaceAttr) -> Result<(), Verdict> {
+    pub(super) fn check(request: &Request, attr: &IfaceAttr) -> Result<(), Box<Verdict>> {
         let wanted = request.capabilities | request.operation.capability();
         let missing = wanted - Capabilities::from_bits_retain(attr.capabilities);
         if !missing.is_empty() {
@@ -73,14 +73,14 @@ impl Verdict {
                 }
                 false => "uct_info -d shows what it has",
             };
-            return Err(rejected(Stage::Capability, check, hint));
+            return Err(Box::new(rejected(Stage::Capability, check, hint)));
         }
         let (limit, minimum) = (request.operation.limit(attr), request.operation.minimum(attr));
         let (name, header) = (request.operation.name(), request.counted_header());
         if request.operation == Operation::AmZcopy && header > attr.am.max_hdr {
             let check =
                 format!("a header of {header} bytes is longer than the {} of its {name}", attr.am.max_hdr);
-            return Err(rejected(Stage::Size, check, "choose a shorter header, or bcopy"));
+            return Err(Box::new(rejected(Stage::Size, check, "choose a shorter header, or bcopy")));
         }
         // The limit includes the header.
         if request.size.saturating_add(header) > limit {
@@ -88,12 +88,12 @@ impl Verdict {
             let size = request.size;
             let check =
                 format!("{size} bytes{behind} are more than the {limit} that its {name} takes at once");
-            return Err(rejected(Stage::Size, check, "choose a smaller size, or bcopy or zcopy"));
+            return Err(Box::new(rejected(Stage::Size, check, "choose a smaller size, or bcopy or zcopy")));
         }
         if request.size < minimum {
             let check =
                 format!("{} bytes are fewer than the {minimum} that its {name} starts at", request.size);
-            return Err(rejected(Stage::Size, check, "choose a larger size, or bcopy or short"));
+            return Err(Box::new(rejected(Stage::Size, check, "choose a larger size, or bcopy or short")));
         }
         Ok(())
     }
@@ -129,7 +129,7 @@ mod tests {
     }
 
     fn refusal(request: &Request, attr: &IfaceAttr) -> Option<(Stage, String)> {
-        match Verdict::check(request, attr) {
+        match Verdict::check(request, attr).map_err(|verdict| *verdict) {
             Ok(()) => None,
             Err(Verdict::Rejected { stage, check, .. }) => Some((stage, check)),
             Err(other) => panic!("{other:?} is no refusal"),
@@ -182,7 +182,7 @@ mod tests {
         let mut attr = attr();
         attr.capabilities &= !atomics.bits();
         let request = Request { capabilities: atomics, ..Request::new(Operation::PutShort, 8) };
-        match Verdict::check(&request, &attr) {
+        match Verdict::check(&request, &attr).map_err(|verdict| *verdict) {
             Err(Verdict::Rejected { stage, check, hint }) => {
                 assert_eq!((stage, check.as_str()), (Stage::Capability, "it has no atomic_device"));
                 assert!(hint.contains("--matrix") && hint.contains("atomic_cap"), "{hint}");

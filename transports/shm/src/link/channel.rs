@@ -499,7 +499,7 @@ impl Channel {
         // Good memory that is configured otherwise here is reached as memory that cannot be shared.
         let mapping = mapping.filter(|mapping| !mapping.as_ref().is_err_and(|e| e.errno == libc::ENOTSUP));
         let answer = mapping.transpose().map_err(|error| error.to_string())?.map(|mapping| {
-            let segment = Arc::new(Lent { mapping, is_writable });
+            let segment = Arc::new(Lent::new(mapping, is_writable));
             let known = Arc::downgrade(&segment);
             self.cache.arrived(segment, &peer.table, reply.key);
             known
