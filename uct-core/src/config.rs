@@ -81,9 +81,8 @@ ucs::config_struct! {
         /// Messages of `uct-net` of at least so many bytes are read by the receiver from the sender's memory in one operation, where
         /// the transport does that natively. Shorter ones, and all with inf, are sent in parts.
         pub rndv_thresh: MemSize = "256k",
-        /// Most verbose messages that the programs print: off, error, warn, info, debug, trace, or a filter such as
-        /// `uct_tcp=debug`. Other programs decide themselves what is printed; one without a subscriber of `tracing` prints warnings, unless
-        /// this is error or off.
+        /// Most verbose messages that are printed to standard error: off, error, warn, info, debug, trace, or a filter such as
+        /// `warn,uct_tcp=debug`. A program that installs a subscriber of `tracing` decides itself what is printed.
         pub log_level: String = "warn",
         /// Lines a second that an interface logs about messages without a handler; of all others their number is logged.
         #[security = true]
@@ -140,15 +139,6 @@ impl CoreConfig {
             |entry: &str| entry.contains(['=', '[']) || entry.starts_with("uct") || entry.starts_with("ucs");
         let mut entries = self.log_level.split(',').map(str::trim);
         entries.find(|entry| !entry.is_empty() && !is_level(entry) && !is_filter(entry))
-    }
-
-    /// What is printed where the program has no subscriber of `tracing`: 0 nothing, 1 errors, 2 warnings as well.
-    pub(crate) fn unheard_level(&self) -> u32 {
-        let mut entries = self.log_level.split(',').map(str::trim);
-        if entries.any(|entry| entry.eq_ignore_ascii_case("off")) {
-            return 0;
-        }
-        if self.log_level.trim().eq_ignore_ascii_case("error") { 1 } else { 2 }
     }
 
     /// The file of the key `calibration`. A program with privileges that its caller lacks has none: the caller would decide on the transport.

@@ -116,7 +116,7 @@ impl ContextBuilder {
     pub fn build(self) -> Result<Context, ContextError> {
         // Where the plugins are is configuration itself, so it is read ahead of the keys that they bring.
         let (known, config, early) = self.read_core()?;
-        ucs::log::print_unheard(early.unheard_level());
+        ucs::log::print_unheard(ucs::log::Directives::parse(&early.log_level));
         if trust::is_privileged()
             && matches!(self.sources.file, FileSource::System(_))
             && env::vars_os().any(|(name, _)| name.as_encoded_bytes().starts_with(ENV_PREFIX.as_bytes()))
@@ -279,7 +279,7 @@ impl Context {
                 let remedy = "`uct_info --calibrate` measures again, calibration = off ignores the file";
                 let line = format!("{}: {error}; the models are used ({remedy})", path.display());
                 match error {
-                    CalibrationError::Stale(_) => tracing::debug!("{line}"),
+                    CalibrationError::Stale(_) => ucs::log::debug!("{line}"),
                     CalibrationError::Unusable(_) => ucs::log::warn!("{line}"),
                 }
                 Calibration::default()

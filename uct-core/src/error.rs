@@ -139,19 +139,40 @@ pub struct Refused {
     pub subject: String,
     /// The status.
     pub status: Error,
-    /// The reason; may be empty.
+    /// The reason; may be empty. Behind ` → `, what to do about it.
     pub reason: String,
 }
 
 ucs::debug_as_display!(Refused);
 
+impl Refused {
+    /// What to do about it, if the transport names something.
+    pub fn remedy(&self) -> Option<&str> {
+        split_remedy(&self.reason).1
+    }
+
+    /// The same without what to do about it.
+    #[must_use]
+    pub fn without_remedy(&self) -> Refused {
+        Refused { reason: split_remedy(&self.reason).0.to_owned(), ..self.clone() }
+    }
+}
+
+/// Parts a transport's text into the reason and what to do about it, which stands behind ` → `.
+pub fn split_remedy(reason: &str) -> (&str, Option<&str>) {
+    match reason.split_once(" → ") {
+        Some((reason, remedy)) => (reason, Some(remedy)),
+        None => (reason, None),
+    }
+}
+
 impl fmt::Display for Refused {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: cannot {}: ", self.subject, self.operation)?;
-        if self.reason.is_empty() {
-            write!(f, "{}", self.status)
-        } else {
-            write!(f, "{} ({:?})", self.reason, self.status)
+        match split_remedy(&self.reason) {
+            ("", _) => write!(f, "{}", self.status),
+            (reason, None) => write!(f, "{reason} ({:?})", self.status),
+            (reason, Some(remedy)) => write!(f, "{reason} ({:?}) → {remedy}", self.status),
         }
     }
 }
@@ -178,4 +199,28 @@ fn hint(nearest: &Option<String>) -> String {
 
 fn and(because: &Option<String>) -> String {
     because.as_ref().map_or_else(String::new, |reason| format!(" ({reason})"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reason_is_split_from_what_to_do_about_it() {
+        let refused = |reason: &str| Refused {
+            operation: "list its devices",
+            subject: "tcp".to_owned(),
+            status: Error::NO_DEVICE,
+            reason: reason.to_owned(),
+        };
+        let both = refused("lo is down → ip link set lo up");
+        assert_eq!(
+            both.to_string(),
+            "tcp: cannot list its devices: lo is down (NO_DEVICE) → ip link set lo up"
+        );
+        assert_eq!(both.remedy(), Some("ip link set lo up"));
+        assert_eq!(both.without_remedy(), refused("lo is down"));
+        assert_eq!(refused("lo is down").remedy(), None);
+        assert_eq!(refused("lo is down").to_string(), "tcp: cannot list its devices: lo is down (NO_DEVICE)");
+    }
 }

@@ -80,7 +80,7 @@ pub use completion::{Completion, Fetched, Posted};
 pub use config::{CoreConfig, Fallback};
 pub use context::{Absent, Context, ContextBuilder, Discovery};
 pub use ep::{Ep, EpFailure, Flush, Pending, SendFlags, SocketSide};
-pub use error::{ContextError, OpenError, Refused};
+pub use error::{ContextError, OpenError, Refused, split_remedy};
 pub use iface::{Iface, IfaceOptions};
 pub use latency::Latency;
 pub use md::{

@@ -2,7 +2,7 @@
 
 #![forbid(unsafe_code)]
 
-use std::pin::Pin;
+use std::ptr;
 
 use ucs::Status;
 use uct_abi::{UctStatus, UctText};
@@ -13,19 +13,19 @@ const CAPACITY: usize = 1024;
 
 /// A buffer for a plugin's reason.
 pub(crate) struct Reason {
-    buffer: Pin<Box<[u8; CAPACITY]>>,
+    buffer: [u8; CAPACITY],
     text: UctText,
 }
 
 impl Reason {
     pub(crate) fn new() -> Reason {
-        let mut buffer = Box::pin([0; CAPACITY]);
-        let text = UctText { data: buffer.as_mut_ptr(), capacity: CAPACITY, length: 0 };
-        Reason { buffer, text }
+        let text = UctText { data: ptr::null_mut(), capacity: CAPACITY, length: 0 };
+        Reason { buffer: [0; CAPACITY], text }
     }
 
-    /// For the call; valid as long as the reason is.
+    /// For the call; valid until the reason is moved or used again.
     pub(crate) fn as_mut(&mut self) -> *mut UctText {
+        self.text.data = self.buffer.as_mut_ptr();
         &raw mut self.text
     }
 

@@ -1,4 +1,4 @@
-//! Warnings of a program that has no subscriber of `tracing`, and that what is logged is a sentence. Each program is this test once more,
+//! Warnings, and what else is wanted, of a program that has no subscriber of `tracing`, and that what is logged is a sentence. Each program is this test once more,
 //! since a process has one subscriber and one standard error.
 
 use std::process::Command;
@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
 use uct_core::select::{Operation, Request, Selector};
-use uct_core::{Context, Ep, Error, IfaceOptions, Worker};
+use uct_core::{Access, Context, Ep, Error, IfaceOptions, Worker};
 
 /// What the program is to do.
 const PROGRAM: &str = "UCT_TEST_UNHEARD";
@@ -99,20 +99,47 @@ fn loopback(worker: &Worker) -> Ep {
     iface.connect(&iface.address().expect("its address")).expect("an endpoint")
 }
 
-#[test]
-fn the_reason_of_invalid_param_is_logged() {
-    const NAME: &str = "the_reason_of_invalid_param_is_logged";
-    if part().is_none() {
-        stderr_of(NAME, "log", &[]);
-        return;
-    }
-    tracing::subscriber::set_global_default(Counting).expect("the first");
-    let worker = Worker::new(&context()).expect("a worker");
+/// Three operations that are refused.
+fn be_refused() {
+    let [worker, other] = [0, 1].map(|_| Worker::new(&context()).expect("a worker"));
     let ep = loopback(&worker);
     let id = uct_core::AmId::new(0).expect("an id");
     assert_eq!(ep.am_short(id, 0, &vec![0; 1 << 20]), Err(Error::INVALID_PARAM));
     assert_eq!(ep.am_short_iov(id, &[b"".as_slice(); 65]), Err(Error::INVALID_PARAM));
-    assert_eq!(REASONS.load(Ordering::Relaxed), 2);
+    let other = loopback(&other);
+    let memory = other.iface().memory_domain().register(vec![0; 8], Access::ALL).expect("memory");
+    let key = memory.domain().unpack(&memory.packed_key().expect("a key")).expect("a key");
+    // Seven bytes: not one word, which the host could access itself.
+    assert_eq!(ep.get_short(&mut [0; 7], memory.address(), &key), Err(Error::INVALID_PARAM));
+}
+
+#[test]
+fn the_reason_of_invalid_param_is_logged() {
+    const NAME: &str = "the_reason_of_invalid_param_is_logged";
+    match part().as_deref() {
+        Some("nobody") => be_refused(),
+        Some(_) => {
+            tracing::subscriber::set_global_default(Counting).expect("the first");
+            be_refused();
+            assert_eq!(REASONS.load(Ordering::Relaxed), 3);
+        }
+        None => {
+            stderr_of(NAME, "log", &[]);
+            let reasons = |level| {
+                let text = stderr_of(NAME, "nobody", &[("UCT_LOG_LEVEL", level)]);
+                let lines = text.lines().filter(|line| line.starts_with("DEBUG uct_core::ep"));
+                lines.map(str::to_owned).collect::<Vec<String>>()
+            };
+            assert_eq!(reasons("warn"), [""; 0]);
+            assert_eq!(reasons("uct_core::loader=debug,info"), [""; 0]);
+            for level in ["uct_core::ep=debug", "debug,uct_core::loader=warn"] {
+                let lines = reasons(level);
+                assert_eq!(lines.len(), 3, "{lines:?}");
+                assert!(lines.iter().all(|line| line.contains("INVALID_PARAM")));
+                assert!(lines[2].contains("self/self of another context"), "{lines:?}");
+            }
+        }
+    }
 }
 
 #[test]

@@ -138,7 +138,10 @@ async fn call(net: &Net, address: &str, transport: &str, count: usize) -> uct_ne
     let connecting = stream::iter(calls).buffer_unordered(CALLS.min(count)).try_collect();
     let connections: Vec<_> = net.within(LIMIT * 10, connecting).await.expect("connected in time")?;
     let each = resident().saturating_sub(before) / count as u64;
-    println!("{transport}: {count} connections in {:.1?}, {each} bytes of this process each", start.elapsed());
+    println!(
+        "{transport}: {count} connections in {:.1?}, {each} bytes of this process each",
+        start.elapsed()
+    );
     for (number, connection) in connections.iter().enumerate() {
         connection.send(&number.to_le_bytes()).await?;
     }

@@ -290,6 +290,16 @@ fn attributes(setup: &Setup) {
         "a bandwidth below 1 MB/s was guessed, not known"
     );
     assert!(attributes.latency.value < 0.1, "a latency of {} s", attributes.latency.value);
+    let domain = pair.sender.iface.memory_domain().attributes();
+    for (name, seconds) in [
+        ("reg_cost", domain.reg_cost),
+        ("reg_growth", domain.reg_growth),
+        ("rkey_cost", domain.rkey_cost),
+        ("rkey_map_cost", domain.rkey_map_cost),
+        ("rkey_map_growth", domain.rkey_map_growth),
+    ] {
+        assert!((0.0..1.0).contains(&seconds), "{name} is {seconds}");
+    }
     assert!(attributes.device_addr_len <= 255 && attributes.iface_addr_len <= 255);
     let long = pair.sender.iface.address().expect("an address").pack().expect("it packs").len();
     assert!(long <= 4 + 10 + 2 * 255);

@@ -30,6 +30,9 @@ struct Domain {
     /// Seconds of a registration, and seconds that each byte adds.
     registration_cost: f64,
     registration_growth: f64,
+    key_cost: f64,
+    key_map_cost: f64,
+    key_map_growth: f64,
 }
 
 /// A transport on a device.
@@ -118,6 +121,9 @@ impl Domain {
             max_allocated_bytes: attr.max_alloc,
             registration_cost: attr.reg_cost,
             registration_growth: attr.reg_growth,
+            key_cost: attr.rkey_cost,
+            key_map_cost: attr.rkey_map_cost,
+            key_map_growth: attr.rkey_map_growth,
         }
     }
 }
@@ -180,7 +186,16 @@ impl fmt::Display for Domain {
             let per_page = self.registration_growth * system::pages::page_size() as f64;
             writeln!(f, "#             register: {most}, cost: {cost} + {} per page", Nanoseconds(per_page))?;
         }
-        writeln!(f, "#           remote key: {packed_key_bytes} bytes")?;
+        write!(f, "#           remote key: {packed_key_bytes} bytes")?;
+        if self.key_cost > 0.0 {
+            write!(f, ", cost if not kept: {}", Nanoseconds(self.key_cost))?;
+        }
+        if self.key_map_cost > 0.0 {
+            let per_page = self.key_map_growth * system::pages::page_size() as f64;
+            let (once, per_page) = (Nanoseconds(self.key_map_cost), Nanoseconds(per_page));
+            write!(f, ", for new memory {once} + {per_page} per page")?;
+        }
+        writeln!(f)?;
         writeln!(f, "#                flags: {}", flags.join(", "))
     }
 }

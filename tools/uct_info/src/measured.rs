@@ -79,6 +79,9 @@ impl MeasuredTimes {
     /// What to do, where measuring changes something.
     pub(crate) fn remedy(&self) -> Option<String> {
         match self.state {
+            State::Unusable if self.file.as_ref().is_some_and(|file| file.is_dir()) => {
+                Some(format!("remove it; {REMEDY} writes a file there"))
+            }
             State::Stale | State::Unusable => Some(format!("{REMEDY} measures again")),
             State::Used if self.lacking.is_empty() => None,
             State::Used if self.is_for_a_peer => Some(REMEDY_WITH_PEER.to_owned()),

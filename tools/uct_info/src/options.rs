@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser};
-use uct_core::select::{Operation, PeerAddresses, Request};
+use uct_core::select::{KeyUse, Operation, PeerAddresses, Request};
 use uct_tools_common::{CommonOptions, Failure, complete};
 
 use crate::calibrate::{ListenAddress, PeerHost};
@@ -85,6 +85,9 @@ pub(crate) struct Options {
     /// Bytes of the header of a message to explain, in am_bcopy and am_zcopy.
     #[arg(long, value_name = "BYTES", default_value = "0", value_parser = bytes, requires = "explain")]
     header: usize,
+    /// What becomes of the key of a put or get to explain: kept, unpacked for each operation, or new, to other memory each time.
+    #[arg(long, value_name = "USE", default_value = "kept", requires = "explain")]
+    key: KeyUse,
     /// Addresses of a peer that must be reachable: the output of its --address, or @FILE with it.
     #[arg(long, value_name = "HEX|@FILE", requires = "explain")]
     peer_address: Option<String>,
@@ -155,7 +158,7 @@ impl Options {
 
     /// What is to be explained.
     pub(crate) fn request(&self) -> Request {
-        Request::new(self.op, self.size).with_header(self.header)
+        Request::new(self.op, self.size).with_header(self.header).with_key(self.key)
     }
 
     /// The peer's addresses, if given.

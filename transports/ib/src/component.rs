@@ -61,7 +61,7 @@ fn prepare_fork(table: &VerbsTable, wanted: Ternary) -> Result<(), Failure> {
             ),
         )),
         support => {
-            tracing::debug!(?support, "fork support");
+            ucs::log::debug!(?support, "fork support");
             Ok(())
         }
     }
@@ -78,6 +78,7 @@ pub fn md_attributes(device: &IbDevice, rkey_packed_size: usize) -> MdAttr {
         // A system call and the pinning of pages.
         reg_cost: 16e-6,
         reg_growth: 60e-12,
+        rkey_cost: 80e-9,
         ..attr::blank_md()
     }
 }

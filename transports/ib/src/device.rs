@@ -12,7 +12,7 @@ use crate::verbs::{Context, Device, DeviceList, VerbsTable};
 /// The adapters of this machine that use InfiniBand or RoCE, in the library's order.
 ///
 /// # Errors
-/// [`IbError::NoDevices`] if there are none.
+/// [`IbError::NoDevices`] if there are none, [`IbError::NoProvider`] if the library does not show them.
 pub fn devices(table: &'static VerbsTable) -> Result<Vec<Device>, IbError> {
     let devices: Vec<_> = DeviceList::new(table)?.devices().filter(Device::is_channel_adapter).collect();
     if devices.is_empty() { Err(IbError::NoDevices) } else { Ok(devices) }

@@ -16,7 +16,7 @@ use crate::memlock;
 pub enum IbError {
     /// libibverbs could not be loaded.
     #[error(
-        "libibverbs.so.1 cannot be loaded ({reason}): install the packages libibverbs1 and ibverbs-providers \
+        "libibverbs.so.1 cannot be loaded ({reason}) → install the packages libibverbs1 and ibverbs-providers \
          (Debian, Ubuntu) or libibverbs (Fedora, RHEL, SUSE: rdma-core)"
     )]
     LibraryMissing {
@@ -25,7 +25,7 @@ pub enum IbError {
     },
     /// A library was loaded that is not the libibverbs this crate knows.
     #[error(
-        "{library} has no function {symbol} ({reason}): it is not libibverbs, or older than 1.1; install rdma-core"
+        "{library} has no function {symbol} ({reason}): it is not libibverbs, or older than 1.1 → install rdma-core"
     )]
     LibrarySymbol {
         /// File name of the library.
@@ -35,12 +35,22 @@ pub enum IbError {
         /// The loader's message.
         reason: String,
     },
-    /// The kernel has no RDMA devices to show.
+    /// The kernel has no InfiniBand or RoCE device to show.
     #[error(
-        "no RDMA device on this machine: load the driver of the adapter, or make a software device with \
+        "no InfiniBand or RoCE device on this machine → load the driver of the adapter, or make a software device with \
          `rdma link add mlx5_0 type rxe netdev NETDEV`, and ib_uverbs (`modprobe ib_uverbs`)"
     )]
     NoDevices,
+    /// The kernel has devices, and the library shows none.
+    #[error(
+        "libibverbs shows none of the kernel's RDMA devices: {} → install the package ibverbs-providers (Debian, Ubuntu) or \
+         libibverbs (Fedora, RHEL, SUSE: rdma-core), which has their providers; their files /dev/infiniband/uverbs* must exist",
+        List(hidden)
+    )]
+    NoProvider {
+        /// The kernel's devices.
+        hidden: Vec<String>,
+    },
     /// No device has this name.
     #[error("no RDMA device `{name}`: there is {}", List(known))]
     NoSuchDevice {
@@ -51,7 +61,7 @@ pub enum IbError {
     },
     /// The device's file may not be opened by this user.
     #[error(
-        "no permission to open /dev/infiniband/{uverbs} of device `{device}`: give the user read and write access to \
+        "no permission to open /dev/infiniband/{uverbs} of device `{device}` → give the user read and write access to \
          it (mode 0666 is usual, from a udev rule of rdma-core), or pass the device into the container"
     )]
     NoPermission {
@@ -62,7 +72,7 @@ pub enum IbError {
     },
     /// The device's file does not exist.
     #[error(
-        "/dev/infiniband/{uverbs} of device `{device}` does not exist: load ib_uverbs (`modprobe ib_uverbs`), or pass \
+        "/dev/infiniband/{uverbs} of device `{device}` does not exist → load ib_uverbs (`modprobe ib_uverbs`), or pass \
          the file into the container"
     )]
     NoDeviceFile {
@@ -82,7 +92,9 @@ pub enum IbError {
         ports: u8,
     },
     /// The port cannot carry traffic.
-    #[error("port {port} of device `{device}` is {state}, not active: check the cable and the link ({hint})")]
+    #[error(
+        "port {port} of device `{device}` is {state}, not active → set its network device up, and check the cable ({hint})"
+    )]
     PortDown {
         /// Device name.
         device: String,
@@ -119,7 +131,7 @@ pub enum IbError {
     },
     /// No GID of the port can be used.
     #[error(
-        "port {port} of device `{device}` has no GID that can be used ({}): give its network device an IP address and \
+        "port {port} of device `{device}` has no GID that can be used ({}) → give its network device an IP address and \
          set it up",
         List(seen)
     )]
@@ -133,7 +145,7 @@ pub enum IbError {
     },
     /// The MTU asked for is more than the port's.
     #[error(
-        "path MTU {wanted} is more than the active MTU {active} of port {port} of device `{device}`: ask for at most \
+        "path MTU {wanted} is more than the active MTU {active} of port {port} of device `{device}` → ask for at most \
          {active}, or raise the MTU of the network device"
     )]
     MtuTooBig {
@@ -192,6 +204,7 @@ impl IbError {
         match self {
             Self::LibraryMissing { .. } | Self::LibrarySymbol { .. } => Status::UNSUPPORTED,
             Self::NoDevices
+            | Self::NoProvider { .. }
             | Self::NoSuchDevice { .. }
             | Self::NoSuchPort { .. }
             | Self::NoPermission { .. }
@@ -233,6 +246,12 @@ impl IbError {
         matches!(self, Self::Verb { errno: libc::EFAULT | libc::EACCES, .. })
     }
 
+    /// The library shows no device, the kernel these.
+    pub(crate) fn none_shown(mut hidden: Vec<String>) -> Self {
+        hidden.sort_unstable();
+        if hidden.is_empty() { Self::NoDevices } else { Self::NoProvider { hidden } }
+    }
+
     /// A failed verb, or the limit on locked memory where that is the likely cause.
     pub(crate) fn verb(verb: &'static str, device: &str, errno: i32, pinned: usize, detail: String) -> Self {
         // The kernel returns EPERM where the limit is zero, and ENOMEM where it is too low.
@@ -271,5 +290,19 @@ struct Detail<'a>(&'a str);
 impl fmt::Display for Detail<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if self.0.is_empty() { Ok(()) } else { write!(f, " ({})", self.0) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn devices_that_the_library_does_not_show_are_named_with_what_to_install() {
+        assert_eq!(IbError::none_shown(Vec::new()), IbError::NoDevices);
+        let error = IbError::none_shown(vec!["mlx5_1".to_owned(), "mlx5_0".to_owned()]);
+        assert_eq!(error.status(), Status::NO_DEVICE);
+        let text = error.to_string();
+        assert!(text.contains("mlx5_0, mlx5_1 → install the package ibverbs-providers"), "{text}");
     }
 }

@@ -57,7 +57,7 @@ impl EventStream {
         let mut queues = lock(&self.queues);
         for _ in 0..KEPT {
             let Some(event) = self.context.next_event() else { return };
-            tracing::debug!(device = self.context.device_name(), ?event, "asynchronous event");
+            ucs::log::debug!(device = self.context.device_name(), ?event, "asynchronous event");
             queues.retain(|queue| queue.upgrade().is_some_and(|queue| queue.push(event)));
         }
     }

@@ -45,7 +45,7 @@ impl Library {
             // SAFETY: the caller's promise.
             match unsafe { Handle::open(Some(*name), RTLD_LAZY | RTLD_LOCAL) } {
                 Ok(handle) => {
-                    tracing::debug!(library = name, "loaded");
+                    ucs::log::debug!(library = name, "loaded");
                     return Ok(Library { handle: Box::leak(Box::new(handle)), name: (*name).to_owned() });
                 }
                 Err(error) => reasons.push(innermost(&error)),

@@ -21,7 +21,7 @@ pub(crate) fn limit_below(length: usize) -> Option<u64> {
 /// One sentence that names the limit and the ways to raise it.
 pub fn advice(limit: u64) -> String {
     format!(
-        "the limit on locked memory (RLIMIT_MEMLOCK) is {limit} bytes; raise it with `ulimit -l unlimited`, \
+        "the limit on locked memory (RLIMIT_MEMLOCK) is {limit} bytes → raise it with `ulimit -l unlimited`, \
          `* - memlock unlimited` in /etc/security/limits.conf, LimitMEMLOCK=infinity in a systemd unit, or \
          `--ulimit memlock=-1` for a container"
     )

@@ -67,7 +67,7 @@ impl PortAddress {
         port.require_active()?;
         let gid = gid::choose(&gid::read_table(context, &port)?, &port, preferences.gid_index)?;
         let pkey = context.query_pkey(number, preferences.pkey_index)?;
-        tracing::debug!(
+        ucs::log::debug!(
             device = %port.device, port = number, gid = %gid.entry, reason = %gid.reason, "chose the GID"
         );
         Self::of(port, gid, pkey, preferences)

@@ -77,7 +77,7 @@ impl RcIface {
             AsyncEvent::PortActive(number) | AsyncEvent::AddressChange(number) if number == port => {
                 self.refresh_port();
             }
-            _ => tracing::debug!(device = %self.name, ?event, "rc_verbs: event"),
+            _ => ucs::log::debug!(device = %self.name, ?event, "rc_verbs: event"),
         }
     }
 }

@@ -170,7 +170,7 @@ impl RcIface {
         match PortAddress::new(&self.md.device.context, number, self.preferences) {
             Ok(port) => {
                 if port.gid.entry != self.port.borrow().gid.entry {
-                    tracing::info!(device = %self.name, gid = %port.gid.entry, "rc_verbs: the GID changed");
+                    ucs::log::info!(device = %self.name, gid = %port.gid.entry, "rc_verbs: the GID changed");
                 }
                 self.port.replace(port);
             }

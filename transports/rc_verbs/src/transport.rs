@@ -102,7 +102,7 @@ impl Iface for RcIface {
             std::thread::yield_now();
         }
         for ep in self.conns.all() {
-            tracing::debug!(qp = ep.qp.number(), "rc_verbs: closed with requests in flight");
+            ucs::log::debug!(qp = ep.qp.number(), "rc_verbs: closed with requests in flight");
             // The device releases the memory before the operations complete.
             if let Err(error) = ep.qp.reset() {
                 ucs::log::warn!(%error, "rc_verbs: a queue pair does not stop");

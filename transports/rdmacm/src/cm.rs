@@ -149,7 +149,7 @@ impl ConnectionManager for RdmaCm {
     fn connect(self: &Rc<Self>, params: CmConnect) -> Result<Rc<RdmaEp>, Failure> {
         let CmConnect { user, address, source, timeout } = params;
         if address.port() == 0 {
-            let words = format!("cannot connect to {address}: the port is missing; use the server's port");
+            let words = format!("cannot connect to {address}: the port is missing → use the server's port");
             return Err(Failure::new(Error::INVALID_ADDR, words));
         }
         let refused = source.and_then(|source| loopback(Step::Bind, source));
@@ -235,7 +235,7 @@ impl RdmaCm {
             }
             Some(Owner::Conn(conn)) => conn.event(event),
             // Of a request that is not answered yet, or of a listener: its device is gone.
-            Some(Owner::Listener(_)) => tracing::debug!(?event, "rdmacm: an event of a listener"),
+            Some(Owner::Listener(_)) => ucs::log::debug!(?event, "rdmacm: an event of a listener"),
             // A request that overtook the end of its listener: dropping it rejects it.
             None => {}
         }

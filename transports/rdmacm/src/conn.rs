@@ -266,7 +266,7 @@ impl Conn {
         if let Some(qp) = self.qp.borrow().as_ref()
             && let Err(error) = qp.fail()
         {
-            tracing::debug!(%error, "rdmacm: a queue pair does not stop");
+            ucs::log::debug!(%error, "rdmacm: a queue pair does not stop");
         }
     }
 
@@ -294,7 +294,7 @@ impl Conn {
 
     /// Nothing of a failed connection stays pending in the kernel.
     fn close_failed(&self, refusal: &Refusal) {
-        tracing::debug!(peer = %self.peer, reason = %refusal.words, "rdmacm: a connection failed");
+        ucs::log::debug!(peer = %self.peer, reason = %refusal.words, "rdmacm: a connection failed");
         drop(self.id.take());
     }
 
@@ -373,7 +373,7 @@ impl Conn {
             // The bond of the network device moved, or the number of the queue pair may come again.
             RDMA_CM_EVENT_ADDR_CHANGE | RDMA_CM_EVENT_TIMEWAIT_EXIT => return,
             other => {
-                tracing::debug!(event = other, peer, "rdmacm: an event is ignored");
+                ucs::log::debug!(event = other, peer, "rdmacm: an event is ignored");
                 return;
             }
         };

@@ -54,7 +54,7 @@ fn devices(fine: &mut dyn FnMut(String)) -> Result<(), Refusal> {
     for found in &all {
         let name = found.name();
         if found.guid() == 0 {
-            wrong.push(format!("{name} has node GUID zero, and rdma_cm leaves it out: set one in the driver or the hypervisor"));
+            wrong.push(format!("{name} has node GUID zero, and rdma_cm leaves it out → set one in the driver or the hypervisor"));
             continue;
         }
         match device::open(table, &name).and_then(|device| Port::query(&device.context, 1)?.require_active())

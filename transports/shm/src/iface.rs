@@ -119,7 +119,7 @@ impl ShmIface {
         let system = |error: SystemError| Failure::new(Error::from(&error), error.to_string());
         let config = ShmConfig::from_settings(&params.settings)?;
         if !register_heavy_barrier() {
-            tracing::debug!("the kernel has no membarrier: each message costs a full barrier");
+            ucs::log::debug!("the kernel has no membarrier: each message costs a full barrier");
         }
         let ptracer = CmaConfig::from_settings(&params.settings)?.ptracer;
         if ptracer {

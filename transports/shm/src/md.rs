@@ -123,6 +123,10 @@ impl Md for ShmMd {
             rkey_packed_size: PACKED_LENGTH,
             max_reg: u64::MAX,
             max_alloc: 1 << 47,
+            rkey_cost: 170e-9,
+            // A message and its reply over the socket, mapping and unmapping; and the page faults.
+            rkey_map_cost: 20e-6,
+            rkey_map_growth: 400e-12,
             ..attr::blank_md()
         }
     }

@@ -125,7 +125,7 @@ impl ShmIface {
             }
             Err(failure) => {
                 if let Some(left_out) = self.identity.refusals.admit() {
-                    tracing::debug!("a connection of a peer failed: {failure}{left_out}");
+                    ucs::log::debug!("a connection of a peer failed: {failure}{left_out}");
                 }
             }
         }

@@ -214,7 +214,7 @@ impl TcpIface {
         let HalfOpen { socket, address, .. } = one;
         if !wire::is_same(self.address.key, hello.key) {
             self.count_dropped();
-            tracing::debug!(peer = %address, "a connection was refused: it is meant for another interface");
+            ucs::log::debug!(peer = %address, "a connection was refused: it is meant for another interface");
             return self.refuse(&socket, Refusal::WrongIface);
         }
         if hello.max_message > self.shared.max_message() as u64 {

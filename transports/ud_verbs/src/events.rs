@@ -25,7 +25,7 @@ impl UdIface {
                 AsyncEvent::PortActive(port) | AsyncEvent::AddressChange(port) => guard.with(|core| {
                     core.refresh_port(&self.md.device.context, port);
                 }),
-                other => tracing::debug!(?other, "an event of the device"),
+                other => ucs::log::debug!(?other, "an event of the device"),
             }
         }
     }

@@ -316,7 +316,7 @@ impl Shared {
                     let rearmed =
                         self.io().map(|io| io.set.modify_raw(fd, self.kernel_events(events), id.to_raw()));
                     if let Some(Err(error)) = rearmed {
-                        tracing::debug!(%error, %id, "a descriptor was closed before its handler was removed");
+                        crate::log::debug!(%error, %id, "a descriptor was closed before its handler was removed");
                     }
                 }
                 Some(Source::Timer(_)) => registry.continue_timer(id),

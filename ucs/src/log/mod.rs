@@ -6,17 +6,23 @@
 
 #![forbid(unsafe_code)]
 
+mod directives;
 pub mod forward;
 mod limited;
 pub mod receive;
 mod text;
 mod unheard;
 
+pub use directives::Directives;
 pub use limited::{LeftOut, Limited};
 pub use unheard::{heard, print_unheard};
 
+/// As `tracing::debug!`; printed to standard error where no subscriber listens, if [`print_unheard`] wants it.
+pub use crate::__debug as debug;
 /// As `tracing::error!`; printed to standard error where no subscriber listens.
 pub use crate::__error as error;
+/// As `tracing::info!`; printed to standard error where no subscriber listens, if [`print_unheard`] wants it.
+pub use crate::__info as info;
 /// As `tracing::warn!`; printed to standard error where no subscriber listens.
 pub use crate::__warn as warn;
 #[doc(hidden)]

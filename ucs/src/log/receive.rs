@@ -53,7 +53,7 @@ pub fn emit(record: &Record<'_>) {
         return;
     }
     let place = Place::find(record);
-    super::heard(|| give(place, record));
+    super::heard(record.level, || give(place, record));
 }
 
 fn give(place: &'static Place, record: &Record<'_>) {

@@ -1,12 +1,11 @@
-//! Warnings and errors of a process without a subscriber of `tracing`: standard error gets them, so that they are not lost.
+//! Events of a process without a subscriber of `tracing`: standard error gets them, so that they are not lost.
 //!
-//! Used by the macros [`warn!`](crate::log::warn) and [`error!`](crate::log::error), and by [`receive`](super::receive) for records of
-//! plugins. Built on `tracing`'s scoped dispatcher: no subscriber is installed, so that the application can still install its own.
+//! Used by the macros of [`log`](crate::log), such as [`warn!`](crate::log::warn), and by [`receive`](super::receive) for records of plugins. Built on `tracing`'s scoped dispatcher: no subscriber is installed, so that the application can still install its own.
 //! In the image of a plugin nothing turns this on; its records go to the host.
 
 use std::fmt::Write as _;
 use std::io::Write as _;
-use std::sync::OnceLock;
+use std::sync::{OnceLock, PoisonError, RwLock};
 
 use tracing::dispatcher::{self, Dispatch};
 use tracing::level_filters::LevelFilter;
@@ -15,17 +14,22 @@ use tracing::subscriber::{NoSubscriber, Subscriber};
 use tracing::{Event, Metadata};
 
 use super::text::Text;
-use super::{filter, level_number};
+use super::{Directives, filter, level_number};
 use crate::sync::fixed::{AtomicU32, Ordering};
 
-/// The most verbose level that is printed: 0 none, 1 errors, 2 warnings. Relaxed: a line more or less at the moment of a change is all
-/// that depends on it.
+/// What is printed.
+static WANTED: RwLock<Directives> = RwLock::new(Directives::NONE);
+
+/// The most verbose level in `WANTED`: 0 none, 1 error to 5 tracing. Relaxed: a line more or less at the moment of a change is all that
+/// depends on it.
 static LEVEL: AtomicU32 = AtomicU32::new(0);
 
-/// Prints errors (`level` 1) and warnings (2 and above) to standard error where the thread that logs them has no subscriber; 0 turns
-/// that off. For the host, which calls it for each context: the last one counts.
-pub fn print_unheard(level: u32) {
-    LEVEL.store(level.min(2), Ordering::Relaxed);
+/// Prints these events to standard error where the thread that logs them has no subscriber. For the host, which calls it for each context:
+/// the last one counts.
+pub fn print_unheard(wanted: Directives) {
+    let level = wanted.most_verbose();
+    *WANTED.write().unwrap_or_else(PoisonError::into_inner) = wanted;
+    LEVEL.store(level, Ordering::Relaxed);
     if level > 0 && has_no_subscriber() {
         // The level in force, which plugins copy, includes its own from now on.
         printer();
@@ -33,9 +37,9 @@ pub fn print_unheard(level: u32) {
     }
 }
 
-/// Runs `log`, whose events are printed if this thread has no subscriber.
-pub fn heard<R>(log: impl FnOnce() -> R) -> R {
-    if LEVEL.load(Ordering::Relaxed) > 0 && has_no_subscriber() {
+/// Runs `log`, whose events of this level (1 error to 5 tracing) are printed if this thread has no subscriber.
+pub fn heard<R>(level: u32, log: impl FnOnce() -> R) -> R {
+    if LEVEL.load(Ordering::Relaxed) >= level && has_no_subscriber() {
         return dispatcher::with_default(printer(), log);
     }
     log()
@@ -55,7 +59,10 @@ struct Printer;
 
 impl Subscriber for Printer {
     fn enabled(&self, metadata: &Metadata<'_>) -> bool {
-        !metadata.is_span() && level_number(*metadata.level()) <= LEVEL.load(Ordering::Relaxed)
+        let level = level_number(*metadata.level());
+        !metadata.is_span()
+            && level <= LEVEL.load(Ordering::Relaxed)
+            && level <= WANTED.read().unwrap_or_else(PoisonError::into_inner).of(metadata.target())
     }
 
     fn max_level_hint(&self) -> Option<LevelFilter> {
@@ -93,16 +100,30 @@ impl Subscriber for Printer {
     fn exit(&self, _: &Id) {}
 }
 
-/// `tracing::warn!`, printed to standard error where no subscriber listens.
-#[doc(hidden)]
-#[macro_export]
-macro_rules! __warn {
-    ($($event:tt)*) => { $crate::log::heard(|| $crate::log::tracing::warn!($($event)*)) };
-}
-
 /// `tracing::error!`, printed to standard error where no subscriber listens.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! __error {
-    ($($event:tt)*) => { $crate::log::heard(|| $crate::log::tracing::error!($($event)*)) };
+    ($($event:tt)*) => { $crate::log::heard(1, || $crate::log::tracing::error!($($event)*)) };
+}
+
+/// `tracing::warn!`, printed to standard error where no subscriber listens.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __warn {
+    ($($event:tt)*) => { $crate::log::heard(2, || $crate::log::tracing::warn!($($event)*)) };
+}
+
+/// `tracing::info!`, printed to standard error where no subscriber listens, if that is wanted.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __info {
+    ($($event:tt)*) => { $crate::log::heard(3, || $crate::log::tracing::info!($($event)*)) };
+}
+
+/// `tracing::debug!`, printed to standard error where no subscriber listens, if that is wanted.
+#[doc(hidden)]
+#[macro_export]
+macro_rules! __debug {
+    ($($event:tt)*) => { $crate::log::heard(4, || $crate::log::tracing::debug!($($event)*)) };
 }

@@ -382,7 +382,7 @@ extern "C" {
 #define UCT_ABI_MAJOR 1
 
 // Grows with every slot, flag or field that is added.
-#define UCT_ABI_MINOR 4
+#define UCT_ABI_MINOR 5
 
 // Bytes of a pending request that belong to the transport while it is queued.
 #define UCT_PENDING_PRIVATE 40
@@ -555,7 +555,8 @@ typedef void (*UctEmitFinding)(void *context, UctStatus status, struct UctStr te
 // A connection manager; the plugin's own.
 typedef struct UctCm UctCm;
 
-// A text buffer of the host: a plugin writes the reason of a refusal here.
+// A text buffer of the host: a plugin writes the reason of a refusal here. If something can be done about it, that stands at the end, behind
+// ` → ` (a space, U+2192, a space).
 typedef struct UctText {
     // Where to write.
     uint8_t *data;
@@ -1111,6 +1112,13 @@ typedef struct UctMdAttr {
     double reg_cost;
     // Seconds per registered byte.
     double reg_growth;
+    // Seconds that it takes to unpack a key, use it for one operation, and release it, beside the operation with a key that is kept. The
+    // memory is one that another key was used to a moment ago. *Since 1.5.*
+    double rkey_cost;
+    // Seconds that the first operation takes in addition where no key to the memory was used for a while, whatever its size. *Since 1.5.*
+    double rkey_map_cost;
+    // Seconds per accessed byte of that first operation. *Since 1.5.*
+    double rkey_map_growth;
 } UctMdAttr;
 
 // The part of a key's memory that is mapped in this process. The host reads and writes it word by word without calling the

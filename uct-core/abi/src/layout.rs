@@ -30,7 +30,7 @@ pub static LAYOUT: &[Layout] = &[
     layout!(UctConfigSection { name doc fields count }),
     layout!(UctConfigValue { section name text integer real }),
     layout!(UctConfig { size values count }),
-    layout!(UctMdAttr { size flags rkey_packed_size max_reg max_alloc reg_memory_kinds reg_cost reg_growth }),
+    layout!(UctMdAttr { size flags rkey_packed_size max_reg max_alloc reg_memory_kinds reg_cost reg_growth rkey_cost rkey_map_cost rkey_map_growth }),
     layout!(UctWindow { size base local put_words get_words atomic_words live value }),
     layout!(UctGate { is_open }),
     layout!(UctComponentOps { size name tls tl_count md_ops query_mds md_open cm_ops }),

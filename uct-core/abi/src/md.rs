@@ -72,6 +72,13 @@ pub struct UctMdAttr {
     pub reg_cost: f64,
     /// Seconds per registered byte.
     pub reg_growth: f64,
+    /// Seconds that it takes to unpack a key, use it for one operation, and release it, beside the operation with a key that is kept. The
+    /// memory is one that another key was used to a moment ago. *Since 1.5.*
+    pub rkey_cost: f64,
+    /// Seconds that the first operation takes in addition where no key to the memory was used for a while, whatever its size. *Since 1.5.*
+    pub rkey_map_cost: f64,
+    /// Seconds per accessed byte of that first operation. *Since 1.5.*
+    pub rkey_map_growth: f64,
 }
 
 /// The calls of a memory domain. Any thread may call them, several at once.

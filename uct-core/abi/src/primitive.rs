@@ -14,7 +14,8 @@ pub struct UctStr {
     pub length: usize,
 }
 
-/// A text buffer of the host: a plugin writes the reason of a refusal here.
+/// A text buffer of the host: a plugin writes the reason of a refusal here. If something can be done about it, that stands at the end, behind
+/// ` → ` (a space, U+2192, a space).
 #[repr(C)]
 pub struct UctText {
     /// Where to write.

@@ -72,7 +72,7 @@ impl Peers {
             return;
         }
         if let Err(malformed) = self.carry_out(&peer, request, served) {
-            tracing::debug!("a peer is cut off: {malformed}");
+            ucs::log::debug!("a peer is cut off: {malformed}");
             self.cut_off(&peer);
         }
         if !peer.has_responses.replace(true) {
@@ -127,7 +127,7 @@ impl Peers {
         let ep = match PluginEp::create(plugin, Some(sender)) {
             Ok(ep) => ep,
             Err(failure) => {
-                tracing::debug!("a response to a peer cannot be sent: {failure}");
+                ucs::log::debug!("a response to a peer cannot be sent: {failure}");
                 return None;
             }
         };

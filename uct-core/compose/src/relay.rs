@@ -103,7 +103,7 @@ unsafe extern "C" fn take_frame(
     };
     let data = data.cast::<u8>();
     if length < HEAD {
-        tracing::debug!(length, "a frame that is shorter than its head is dropped");
+        ucs::log::debug!(length, "a frame that is shorter than its head is dropped");
         return UCT_OK;
     }
     let mut head = [0; HEAD];
@@ -127,7 +127,7 @@ unsafe extern "C" fn take_frame(
                 receiver.take(frame);
             }
         }),
-        None => tracing::debug!("a frame of an unknown kind is dropped"),
+        None => ucs::log::debug!("a frame of an unknown kind is dropped"),
     }
     UCT_OK
 }

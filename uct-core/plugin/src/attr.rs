@@ -63,6 +63,9 @@ pub const fn blank_md() -> MdAttr {
         reg_memory_kinds: 1 << UCT_MEMORY_HOST,
         reg_cost: 0.0,
         reg_growth: 0.0,
+        rkey_cost: 0.0,
+        rkey_map_cost: 0.0,
+        rkey_map_growth: 0.0,
     }
 }
 

@@ -12,7 +12,7 @@ use uct_abi::{UctStatus, UctText};
 pub struct Failure {
     /// The status that the caller gets.
     pub status: Error,
-    /// The reason; a sentence without a full stop.
+    /// The reason; a sentence without a full stop. Behind ` → `, what to do about it.
     pub reason: String,
 }
 
@@ -22,6 +22,12 @@ impl Failure {
     /// A failure with a reason.
     pub fn new(status: Error, reason: impl Into<String>) -> Failure {
         Failure { status, reason: reason.into() }
+    }
+
+    /// The same, with what to do about it.
+    #[must_use]
+    pub fn with_remedy(self, remedy: impl fmt::Display) -> Failure {
+        Failure { reason: format!("{} → {remedy}", self.reason), ..self }
     }
 
     /// A failed system call: `what` was attempted, `error` came back.

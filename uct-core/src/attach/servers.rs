@@ -34,7 +34,7 @@ impl Servers {
         let metrics = metrics.and_then(|address| {
             let server = prometheus::Server::shared(address);
             server
-                .inspect(|server| tracing::info!("metrics are at http://{}/metrics", server.address()))
+                .inspect(|server| ucs::log::info!("metrics are at http://{}/metrics", server.address()))
                 .inspect_err(|error| ucs::log::warn!("no metrics are served (key prometheus): {error}"))
                 .ok()
         });

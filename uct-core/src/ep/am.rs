@@ -4,7 +4,9 @@ use std::mem::MaybeUninit;
 use std::ptr::NonNull;
 
 use ucs::{Error, Result, Status};
-use uct_abi::{UCT_ERR_INVALID_PARAM, UCT_ERR_NO_RESOURCE, UCT_IFACE_ATTR_AM_GATHERS, UctIov};
+use uct_abi::{
+    UCT_ERR_INVALID_PARAM, UCT_ERR_NO_RESOURCE, UCT_ERR_UNSUPPORTED, UCT_IFACE_ATTR_AM_GATHERS, UctIov,
+};
 
 use super::packing::{self, Packing};
 use super::{Ep, EpInner, SendFlags};
@@ -36,6 +38,7 @@ impl EpInner {
         match status {
             UCT_ERR_NO_RESOURCE => self.counters.no_resource.set(self.counters.no_resource.get() + 1),
             UCT_ERR_INVALID_PARAM => self.log_invalid(counter, bytes),
+            UCT_ERR_UNSUPPORTED => self.log_unsupported(counter),
             _ => {}
         }
         Err(Error::from_status(Status::from_raw(status)))

@@ -123,7 +123,7 @@ pub(super) fn end() -> Result {
         None => Ok(()),
         Some(Failure::Panic(panic)) => resume_unwind(panic),
         Some(Failure::TooLong(length, capacity)) => {
-            tracing::debug!(
+            ucs::log::debug!(
                 "INVALID_PARAM: a pack closure returned {length} bytes for a buffer of {capacity} (max_bcopy); nothing was sent"
             );
             Err(Error::INVALID_PARAM)

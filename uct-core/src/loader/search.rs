@@ -58,7 +58,7 @@ pub(super) fn plugin_files(settings: &LoaderSettings) -> Found {
         for directory in standard_directories() {
             // These were not named explicitly, so it is no failure if one is not there.
             if let Err(error) = search(&directory, trust, &mut found) {
-                tracing::debug!(directory = %directory.display(), %error, "no plugins here");
+                ucs::log::debug!(directory = %directory.display(), %error, "no plugins here");
             }
         }
     }

@@ -1,6 +1,6 @@
 //! The cost model: overhead + latency + size / bandwidth.
 //!
-//! A time that was measured counts in place of the sum.
+//! A time that was measured counts in place of the sum. To both comes the cost of the key of remote memory, if it is not kept.
 //!
 //! The terms are UCX's (`uct_iface_attr`). What an interface emulates costs the round trips that it takes; a get costs the
 //! way there and back. Each number has its origin.
@@ -38,6 +38,8 @@ pub struct Cost {
     pub latency: Term,
     /// Size by bandwidth.
     pub transfer: Term,
+    /// Seconds for the key of remote memory, if it is not kept: in `total` and `model`.
+    pub key: f64,
     /// Times that overhead and latency count: more than 1 for what is emulated, or fetched.
     pub trips: u32,
     /// Whether the operation is emulated.
@@ -45,12 +47,13 @@ pub struct Cost {
 }
 
 impl Cost {
-    /// Estimates an operation on an interface with so many endpoints.
+    /// Estimates an operation on an interface with so many endpoints. `key` is what its key costs.
     pub(super) fn estimate(
         attr: &IfaceAttr,
         request: &Request,
         endpoints: u32,
         measured: Option<f64>,
+        key: f64,
     ) -> Cost {
         let emulated = Capabilities::from_bits_retain(attr.emulated).contains(request.operation.capability());
         let ways = if request.operation.is_get() { 2 } else { 1 };
@@ -70,9 +73,9 @@ impl Cost {
         let overhead = term(attr.overhead, attr.overhead.value * times);
         let latency = term(latency, latency.value * times);
         let transfer = term(Figure { value: bandwidth, ..source }, transfer);
-        let model = overhead.seconds + latency.seconds + transfer.seconds;
-        let (total, is_measured) = (measured.unwrap_or(model), measured.is_some());
-        Cost { total, is_measured, model, overhead, latency, transfer, trips, emulated }
+        let model = overhead.seconds + latency.seconds + transfer.seconds + key;
+        let (total, is_measured) = (measured.map_or(model, |it| it + key), measured.is_some());
+        Cost { total, is_measured, model, overhead, latency, transfer, key, trips, emulated }
     }
 }
 
@@ -107,6 +110,9 @@ impl fmt::Display for Cost {
             transfer.figure / 1e6,
             transfer.origin,
         )?;
+        if self.key > 0.0 {
+            write!(f, " + key {}", Seconds(self.key))?;
+        }
         if self.emulated {
             write!(f, ", emulated in {} trips", self.trips)?;
         }
@@ -131,26 +137,26 @@ mod tests {
 
     #[test]
     fn the_terms_add_up_and_keep_their_origins() {
-        let cost = Cost::estimate(&attr(), &Request::new(Operation::AmBcopy, 1000), 1, None);
+        let cost = Cost::estimate(&attr(), &Request::new(Operation::AmBcopy, 1000), 1, None, 0.0);
         assert!((cost.total - (50e-9 + 601e-9 + 1e-6)).abs() < 1e-15);
         assert_eq!(
             (cost.overhead.origin, cost.latency.origin, cost.transfer.origin),
             ("model", "device", "measured")
         );
-        let crowded = Cost::estimate(&attr(), &Request::new(Operation::AmBcopy, 1000), 1000, None);
+        let crowded = Cost::estimate(&attr(), &Request::new(Operation::AmBcopy, 1000), 1000, None, 0.0);
         assert!((crowded.total - (50e-9 + 1600e-9 + 1e-6)).abs() < 1e-15, "each endpoint adds a nanosecond");
     }
 
     #[test]
     fn what_comes_back_and_what_is_emulated_costs_the_trips() {
         let get = Request::new(Operation::GetBcopy, 0);
-        assert_eq!(Cost::estimate(&attr(), &get, 1, None).trips, 2);
+        assert_eq!(Cost::estimate(&attr(), &get, 1, None, 0.0).trips, 2);
         let mut emulating = attr();
         emulating.emulated = Capabilities::GET_BCOPY.bits() | Capabilities::PUT_SHORT.bits();
         emulating.emulated_round_trips = 2;
-        assert_eq!(Cost::estimate(&emulating, &get, 1, None).trips, 4);
-        assert_eq!(Cost::estimate(&emulating, &Request::new(Operation::PutShort, 0), 1, None).trips, 4);
-        assert_eq!(Cost::estimate(&emulating, &Request::new(Operation::AmShort, 0), 1, None).trips, 1);
+        assert_eq!(Cost::estimate(&emulating, &get, 1, None, 0.0).trips, 4);
+        assert_eq!(Cost::estimate(&emulating, &Request::new(Operation::PutShort, 0), 1, None, 0.0).trips, 4);
+        assert_eq!(Cost::estimate(&emulating, &Request::new(Operation::AmShort, 0), 1, None, 0.0).trips, 1);
     }
 
     #[test]
@@ -166,11 +172,11 @@ mod tests {
         let request = Request::new(Operation::GetBcopy, 1000);
         let mut attr = attr();
         let terms = "2.30 us = overhead 100 ns (model) + latency 1.20 us (device) + transfer 1.00 us (1000 MB/s, measured)";
-        assert_eq!(Cost::estimate(&attr, &request, 1, None).to_string(), terms);
+        assert_eq!(Cost::estimate(&attr, &request, 1, None, 0.0).to_string(), terms);
         attr.emulated = Capabilities::GET_BCOPY.bits();
         attr.emulated_round_trips = 1;
         assert_eq!(
-            Cost::estimate(&attr, &request, 1, None).to_string(),
+            Cost::estimate(&attr, &request, 1, None, 0.0).to_string(),
             format!("{terms}, emulated in 2 trips")
         );
     }
@@ -178,11 +184,21 @@ mod tests {
     #[test]
     fn a_measured_time_counts_in_place_of_the_sum_and_is_named_beside_it() {
         let request = Request::new(Operation::AmBcopy, 1000);
-        let model = Cost::estimate(&attr(), &request, 1, None);
-        let measured = Cost::estimate(&attr(), &request, 1, Some(2e-6));
+        let model = Cost::estimate(&attr(), &request, 1, None, 0.0);
+        let measured = Cost::estimate(&attr(), &request, 1, Some(2e-6), 0.0);
         assert_eq!((model.total, model.is_measured), (model.model, false));
         assert_eq!((measured.total, measured.is_measured, measured.model), (2e-6, true, model.model));
         assert_eq!(measured.to_string(), format!("2.00 us measured; the model has {model}"));
+    }
+
+    #[test]
+    fn a_key_that_is_not_kept_is_a_term_of_the_model_and_of_a_measured_time() {
+        let request = Request::new(Operation::GetBcopy, 1000);
+        let [model, measured] =
+            [None, Some(2e-6)].map(|time| Cost::estimate(&attr(), &request, 1, time, 3e-6));
+        let kept = Cost::estimate(&attr(), &request, None, 0.0);
+        assert!((model.total - kept.total - 3e-6).abs() < 1e-15 && (measured.total - 5e-6).abs() < 1e-15);
+        assert!(model.to_string().ends_with(" + key 3.00 us"), "{model}");
     }
 
     #[test]
@@ -192,7 +208,7 @@ mod tests {
             attr.bandwidth_shared.value = shared;
             attr.bandwidth_dedicated = Figure { value: dedicated, origin: uct_abi::UCT_ORIGIN_MODEL };
             let Term { figure, origin, .. } =
-                Cost::estimate(&attr, &Request::new(Operation::AmBcopy, 1000), 1, None).transfer;
+                Cost::estimate(&attr, &Request::new(Operation::AmBcopy, 1000), 1, None, 0.0).transfer;
             (figure, origin)
         };
         assert_eq!(told(1e9, 0.0), (1e9, "measured"));
@@ -205,7 +221,7 @@ mod tests {
         let mut attr = attr();
         attr.bandwidth_shared.value = 0.0;
         assert_eq!(
-            Cost::estimate(&attr, &Request::new(Operation::AmBcopy, 1 << 20), 1, None).transfer.seconds,
+            Cost::estimate(&attr, &Request::new(Operation::AmBcopy, 1 << 20), 1, None, 0.0).transfer.seconds,
             0.0
         );
     }

@@ -25,7 +25,7 @@ use ucs::config::nearest;
 use crate::address::IfaceAddress;
 use crate::config::Fallback;
 use crate::context::Context;
-use crate::error::OpenError;
+use crate::error::{OpenError, split_remedy};
 use crate::iface::{Iface, IfaceOptions};
 use crate::resource::Resource;
 use crate::worker::Worker;
@@ -34,7 +34,7 @@ pub use calibration::{Calibration, CalibrationError, MeasuredPeer, Point, Times}
 pub use cost::{Cost, Term};
 pub use explain::{Candidate, Explanation};
 pub use peer::{PeerAddresses, PeerIface};
-pub use request::{Operation, Request};
+pub use request::{KeyUse, Operation, Request};
 pub use verdict::{Stage, Verdict};
 
 use verdict::rejected;
@@ -261,18 +261,22 @@ impl Selector {
             return (Candidate::of(resource, verdict), None);
         }
         if let Err(verdict) = Verdict::check(request, iface.attributes()) {
-            return (Candidate::of(resource, verdict), None);
+            return (Candidate::of(resource, *verdict), None);
         }
         let endpoints = self.context.core_config().num_eps;
         if let Err(verdict) = Verdict::check_endpoints(endpoints, iface.attributes()) {
-            return (Candidate::of(resource, verdict), None);
+            return (Candidate::of(resource, *verdict), None);
         }
         let address = match peer.map(|peer| peer.reach(iface)).transpose() {
             Ok(address) => address,
-            Err(verdict) => return (Candidate::of(resource, verdict), None),
+            Err(verdict) => return (Candidate::of(resource, *verdict), None),
         };
         let (seconds, measured_with) = self.measured(iface, request, address.as_ref()).unzip();
-        let verdict = Verdict::Usable(Cost::estimate(iface.attributes(), request, endpoints, seconds));
+        let key = match request.counted_key() {
+            KeyUse::Kept => 0.0,
+            key => key.seconds(&iface.memory_domain().attributes(), request.size),
+        };
+        let verdict = Verdict::Usable(Cost::estimate(iface.attributes(), request, endpoints, seconds, key));
         let measured_with = measured_with.flatten().cloned();
         (Candidate { measured_with, ..Candidate::of(resource, verdict) }, address)
     }
@@ -299,9 +303,11 @@ impl Selector {
 
     /// What is not open: excluded, refused, without a device, not loaded.
     fn add_absent(&self, candidates: &mut Vec<Candidate>) {
-        for (resource, reason) in &self.refused {
-            let hint = "the reason names what the transport lacks; uct_info -d shows its limits";
-            candidates.push(Candidate::of(resource, rejected(Stage::Open, reason.clone(), hint)));
+        for (resource, refusal) in &self.refused {
+            let (reason, remedy) = split_remedy(refusal);
+            let hint =
+                remedy.unwrap_or("the reason names what the transport lacks; uct_info -d shows its limits");
+            candidates.push(Candidate::of(resource, rejected(Stage::Open, reason, hint)));
         }
         for (resource, reason) in &self.left_out {
             let verdict = rejected(Stage::Config, reason.clone(), "the program has excluded it");
@@ -319,7 +325,8 @@ impl Selector {
             let (stage, check, hint) = if excluded {
                 (Stage::Config, absent.refused.reason.clone(), "change that key to permit it")
             } else {
-                (Stage::Device, absent.refused.to_string(), "uct_info -d lists the devices there are")
+                let hint = absent.refused.remedy().unwrap_or("uct_info -d lists the devices there are");
+                (Stage::Device, absent.refused.without_remedy().to_string(), hint)
             };
             for transport in &absent.transports {
                 candidates.push(Candidate::named(transport, rejected(stage, check.clone(), hint)));

@@ -9,6 +9,7 @@
 
 use super::verdict::{Stage, Verdict, rejected};
 use crate::address::{AddressError, IfaceAddress};
+use crate::error::split_remedy;
 use crate::iface::Iface;
 use crate::loader::DEVICE_NAME_LIMIT;
 
@@ -113,9 +114,9 @@ impl PeerAddresses {
     }
 
     /// The first of the peer's interfaces that an interface reaches.
-    pub(super) fn reach(&self, iface: &Iface) -> Result<IfaceAddress, Verdict> {
+    pub(super) fn reach(&self, iface: &Iface) -> Result<IfaceAddress, Box<Verdict>> {
         let own = iface.resource();
-        let (mut refusals, mut unlisted) = (Vec::new(), 0_usize);
+        let (mut refusals, mut remedies, mut unlisted) = (Vec::new(), Vec::new(), 0_usize);
         let mut stage = Stage::Unreachable;
         for peer in self.ifaces.iter().filter(|peer| peer.address.transport == own.transport) {
             match iface.is_reachable(&peer.address) {
@@ -125,7 +126,9 @@ impl PeerAddresses {
                         stage = Stage::Impeded;
                     }
                     if refusals.len() < MAX_TOLD {
-                        refusals.push(format!("{}: {}", peer.device, refused.reason));
+                        let (reason, remedy) = split_remedy(&refused.reason);
+                        refusals.push(format!("{}: {reason}", peer.device));
+                        remedies.extend(remedy.map(str::to_owned));
                     } else {
                         unlisted += 1;
                     }
@@ -135,13 +138,17 @@ impl PeerAddresses {
         if refusals.is_empty() {
             let check = format!("the peer offers no {}", own.transport);
             let hint = "see the peer's own explanation; both sides need the transport";
-            return Err(rejected(Stage::Unreachable, check, hint));
+            return Err(Box::new(rejected(Stage::Unreachable, check, hint)));
         }
         if unlisted > 0 {
             refusals.push(format!("and {unlisted} more"));
         }
-        let hint = "the reason names what separates the two sides";
-        Err(rejected(stage, refusals.join("; "), hint))
+        remedies.dedup();
+        let hint = match remedies.is_empty() {
+            true => "the reason names what separates the two sides".to_owned(),
+            false => remedies.join("; "),
+        };
+        Err(Box::new(rejected(stage, refusals.join("; "), &hint)))
     }
 }
 
@@ -249,7 +256,7 @@ mod tests {
     }
 
     fn refusal(peer: &PeerAddresses, iface: &Iface) -> (Stage, String) {
-        match peer.reach(iface) {
+        match peer.reach(iface).map_err(|verdict| *verdict) {
             Err(Verdict::Rejected { stage, check, .. }) => (stage, check),
             other => panic!("{other:?}"),
         }

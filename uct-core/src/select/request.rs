@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize, Serializer};
 
-use crate::attr::{Capabilities, IfaceAttr, OpLimits};
+use crate::attr::{Capabilities, IfaceAttr, MdAttr, OpLimits};
 
 /// The operation that the choice is made for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -31,6 +31,44 @@ pub enum Operation {
     GetZcopy,
 }
 
+/// Whether the key of the remote memory is kept from one put or get to the next.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum KeyUse {
+    /// The [`RemoteKey`](crate::RemoteKey) is unpacked once, and kept.
+    #[default]
+    Kept,
+    /// It is unpacked for each operation. The memory is one to which keys are used all the time.
+    Unpacked,
+    /// It is unpacked for each operation, and each time it is to other memory.
+    New,
+}
+
+impl KeyUse {
+    /// All of them.
+    pub const ALL: [KeyUse; 3] = [KeyUse::Kept, KeyUse::Unpacked, KeyUse::New];
+
+    /// As the programs take and print it.
+    pub fn name(self) -> &'static str {
+        match self {
+            KeyUse::Kept => "kept",
+            KeyUse::Unpacked => "unpacked",
+            KeyUse::New => "new",
+        }
+    }
+
+    /// Seconds that it adds to an operation on so many bytes.
+    pub(super) fn seconds(self, attr: &MdAttr, size: usize) -> f64 {
+        let seconds = match self {
+            KeyUse::Kept => 0.0,
+            KeyUse::Unpacked => attr.rkey_cost,
+            KeyUse::New => attr.rkey_cost + attr.rkey_map_cost + attr.rkey_map_growth * size as f64,
+        };
+        // A plugin's figures may be anything, also no number.
+        seconds.max(0.0)
+    }
+}
+
 /// An operation of some size, and what else the interface has to be able to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Request {
@@ -40,6 +78,8 @@ pub struct Request {
     pub size: usize,
     /// Bytes of header that a message of [`Operation::AmBcopy`] or [`Operation::AmZcopy`] has in addition. Other operations have none.
     pub header: usize,
+    /// What becomes of the key of a put or get. Messages have none.
+    pub key: KeyUse,
     /// Further capabilities.
     #[serde(serialize_with = "names")]
     pub capabilities: Capabilities,
@@ -129,13 +169,27 @@ impl Operation {
 impl Request {
     /// A request for an operation of `size` bytes.
     pub fn new(operation: Operation, size: usize) -> Request {
-        Request { operation, size, header: 0, capabilities: Capabilities::empty() }
+        Request { operation, size, header: 0, key: KeyUse::Kept, capabilities: Capabilities::empty() }
     }
 
     /// The same with a header of so many bytes.
     #[must_use]
     pub fn with_header(self, header: usize) -> Request {
         Request { header, ..self }
+    }
+
+    /// The same with keys that are kept, unpacked for each operation, or to new memory each time.
+    #[must_use]
+    pub fn with_key(self, key: KeyUse) -> Request {
+        Request { key, ..self }
+    }
+
+    /// What becomes of the key, if the operation has one.
+    pub(super) fn counted_key(&self) -> KeyUse {
+        match self.operation {
+            Operation::AmShort | Operation::AmBcopy | Operation::AmZcopy => KeyUse::Kept,
+            _ => self.key,
+        }
     }
 
     /// The header that counts against the limits of an interface.
@@ -158,12 +212,23 @@ impl std::str::FromStr for Operation {
     }
 }
 
+impl std::str::FromStr for KeyUse {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<KeyUse, String> {
+        let found = KeyUse::ALL.into_iter().find(|key| key.name() == text);
+        found.ok_or_else(|| format!("no use of a key {text:?}; expected one of kept, unpacked, new"))
+    }
+}
+
 impl fmt::Display for Request {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} of {} bytes", self.operation.name(), self.size)?;
-        match self.counted_header() {
-            0 => Ok(()),
-            header => write!(f, " with a header of {header}"),
+        match (self.counted_header(), self.counted_key()) {
+            (0, KeyUse::Kept) => Ok(()),
+            (0, KeyUse::Unpacked) => f.write_str(" with a key that is unpacked for it"),
+            (0, KeyUse::New) => f.write_str(" with a key that is unpacked for it, to memory that is new"),
+            (header, _) => write!(f, " with a header of {header}"),
         }
     }
 }
@@ -181,6 +246,22 @@ mod tests {
         for operation in Operation::ALL {
             assert_eq!(serde_json::to_value(operation).expect("a text"), operation.name());
         }
+    }
+
+    #[test]
+    fn the_use_of_a_key_has_one_name_and_counts_for_puts_and_gets() {
+        for key in KeyUse::ALL {
+            assert_eq!(serde_json::to_value(key).expect("a text"), key.name());
+            assert_eq!(key.name().parse(), Ok(key));
+            for operation in Operation::ALL {
+                let counted = Request::new(operation, 8).with_key(key).counted_key();
+                let expected = if operation.name().starts_with("am") { KeyUse::Kept } else { key };
+                assert_eq!(counted, expected, "{}", operation.name());
+            }
+        }
+        assert!("keep".parse::<KeyUse>().is_err());
+        let request = Request::new(Operation::GetShort, 8).with_key(KeyUse::New);
+        assert!(request.to_string().ends_with("to memory that is new"), "{request}");
     }
 
     #[test]

@@ -83,7 +83,7 @@ fn an_interface_needs_the_operation_and_each_further_capability() {
         (Capabilities::all() - iface.capabilities()).iter().next().expect("self has not all there is");
     for capabilities in [lacks, lacks | Capabilities::AM_BCOPY] {
         let Err(Verdict::Rejected { stage, check, .. }) =
-            Verdict::check(&Request { capabilities, ..request }, attributes)
+            Verdict::check(&Request { capabilities, ..request }, attributes).map_err(|verdict| *verdict)
         else {
             panic!("{capabilities:?} is not required");
         };

@@ -62,20 +62,27 @@ impl Request {
 
 impl Verdict {
     /// Refuses a request that an interface is not able to meet, by its attributes alone.
-    pub(super) fn check(request: &Request, attr: &IfaceAttr) -> Result<(), Verdict> {
+    pub(super) fn check(request: &Request, attr: &IfaceAttr) -> Result<(), Box<Verdict>> {
         let wanted = request.capabilities | request.operation.capability();
         let missing = wanted - Capabilities::from_bits_retain(attr.capabilities);
         if !missing.is_empty() {
             let names: Vec<String> = missing.iter_names().map(|(name, _)| name.to_lowercase()).collect();
             let check = format!("it has no {}", names.join(", "));
-            return Err(rejected(Stage::Capability, check, "uct_info -d shows what it has"));
+            let atomics = Capabilities::ATOMIC_DEVICE | Capabilities::ATOMIC_CPU;
+            let hint = match missing.intersects(atomics) {
+                true => {
+                    "permit a transport that has it, uct_info -d --matrix shows which; a verbs device may have none (ibv_devinfo -v, atomic_cap)"
+                }
+                false => "uct_info -d shows what it has",
+            };
+            return Err(Box::new(rejected(Stage::Capability, check, hint)));
         }
         let (limit, minimum) = (request.operation.limit(attr), request.operation.minimum(attr));
         let (name, header) = (request.operation.name(), request.counted_header());
         if request.operation == Operation::AmZcopy && header > attr.am.max_hdr {
             let check =
                 format!("a header of {header} bytes is longer than the {} of its {name}", attr.am.max_hdr);
-            return Err(rejected(Stage::Size, check, "choose a shorter header, or bcopy"));
+            return Err(Box::new(rejected(Stage::Size, check, "choose a shorter header, or bcopy")));
         }
         // The limit includes the header.
         if request.size.saturating_add(header) > limit {
@@ -83,24 +90,24 @@ impl Verdict {
             let size = request.size;
             let check =
                 format!("{size} bytes{behind} are more than the {limit} that its {name} takes at once");
-            return Err(rejected(Stage::Size, check, "choose a smaller size, or bcopy or zcopy"));
+            return Err(Box::new(rejected(Stage::Size, check, "choose a smaller size, or bcopy or zcopy")));
         }
         if request.size < minimum {
             let check =
                 format!("{} bytes are fewer than the {minimum} that its {name} starts at", request.size);
-            return Err(rejected(Stage::Size, check, "choose a larger size, or bcopy or short"));
+            return Err(Box::new(rejected(Stage::Size, check, "choose a larger size, or bcopy or short")));
         }
         Ok(())
     }
 
     /// Refuses more endpoints than an interface serves, if it has a limit.
-    pub(super) fn check_endpoints(expected: u32, attr: &IfaceAttr) -> Result<(), Verdict> {
+    pub(super) fn check_endpoints(expected: u32, attr: &IfaceAttr) -> Result<(), Box<Verdict>> {
         let limit = attr.max_num_eps;
         if limit == 0 || u64::from(expected) <= limit {
             return Ok(());
         }
         let check = format!("num_eps = {expected} endpoints are more than the {limit} that it serves");
-        Err(rejected(Stage::Endpoints, check, "its section in the configuration has the limit"))
+        Err(Box::new(rejected(Stage::Endpoints, check, "its section in the configuration has the limit")))
     }
 
     /// The cost of a candidate that would do.
@@ -134,7 +141,7 @@ mod tests {
     }
 
     fn refusal(request: &Request, attr: &IfaceAttr) -> Option<(Stage, String)> {
-        match Verdict::check(request, attr) {
+        match Verdict::check(request, attr).map_err(|verdict| *verdict) {
             Ok(()) => None,
             Err(Verdict::Rejected { stage, check, .. }) => Some((stage, check)),
             Err(other) => panic!("{other:?} is no refusal"),
@@ -185,7 +192,7 @@ mod tests {
     fn more_endpoints_than_an_interface_serves_are_refused_and_zero_is_no_limit() {
         let refused = |expected, max_num_eps| {
             let attr = IfaceAttr { max_num_eps, ..attr() };
-            match Verdict::check_endpoints(expected, &attr) {
+            match Verdict::check_endpoints(expected, &attr).map_err(|verdict| *verdict) {
                 Ok(()) => None,
                 Err(Verdict::Rejected { stage, check, .. }) => Some((stage, check)),
                 Err(other) => panic!("{other:?} is no refusal"),
@@ -194,6 +201,21 @@ mod tests {
         assert_eq!((refused(256, 256), refused(u32::MAX, 0)), (None, None));
         let words = "num_eps = 257 endpoints are more than the 256 that it serves";
         assert_eq!(refused(257, 256), Some((Stage::Endpoints, words.to_owned())));
+    }
+
+    #[test]
+    fn a_transport_without_atomics_has_a_remedy_of_its_own() {
+        let atomics = Capabilities::ATOMIC_DEVICE;
+        let mut attr = attr();
+        attr.capabilities &= !atomics.bits();
+        let request = Request { capabilities: atomics, ..Request::new(Operation::PutShort, 8) };
+        match Verdict::check(&request, &attr).map_err(|verdict| *verdict) {
+            Err(Verdict::Rejected { stage, check, hint }) => {
+                assert_eq!((stage, check.as_str()), (Stage::Capability, "it has no atomic_device"));
+                assert!(hint.contains("--matrix") && hint.contains("atomic_cap"), "{hint}");
+            }
+            other => panic!("{other:?}"),
+        }
     }
 
     #[test]

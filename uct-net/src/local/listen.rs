@@ -135,7 +135,7 @@ impl Listener {
                     Some(Ok(socket)) => {
                         self.half_open.push(Box::pin(begin_handshake(self.net.clone(), socket)))
                     }
-                    Some(Err(error)) => tracing::debug!("a caller was dropped: {error}"),
+                    Some(Err(error)) => ucs::log::debug!("a caller was dropped: {error}"),
                     None => is_by_asked = true,
                 }
                 continue;
@@ -161,7 +161,7 @@ impl Listener {
                 false
             }
             Poll::Ready(Err(error)) => {
-                tracing::debug!("a caller was dropped: {error}");
+                ucs::log::debug!("a caller was dropped: {error}");
                 false
             }
         });

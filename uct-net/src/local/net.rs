@@ -470,7 +470,7 @@ impl NetInner {
         self.strays.set(count);
         // A closed connection may still be sent to for a moment; many are something else.
         if count.is_power_of_two() {
-            tracing::debug!(count, "a message was dropped: {why}");
+            ucs::log::debug!(count, "a message was dropped: {why}");
         }
     }
 }

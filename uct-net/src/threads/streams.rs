@@ -58,7 +58,7 @@ impl Streams {
                     drop(self.opening.swap_remove(at));
                     match outcome {
                         Ok(connection) => return Poll::Ready(connection.into_stream()),
-                        Err(error) => tracing::debug!("a caller was dropped: {error}"),
+                        Err(error) => ucs::log::debug!("a caller was dropped: {error}"),
                     }
                 }
             }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 
 use serde::Serialize;
-use uct_core::Context;
+use uct_core::{Context, split_remedy};
 use uct_tools_common::Failure;
 
 /// The section.
@@ -20,6 +20,8 @@ struct Finding {
     /// Whether it stands in the way.
     is_obstacle: bool,
     words: String,
+    /// What to do, if there is something.
+    remedy: Option<String>,
 }
 
 impl Diagnosis {
@@ -32,7 +34,11 @@ impl Diagnosis {
         let found = context.diagnose_cm(cm, address)?;
         let findings = found
             .into_iter()
-            .map(|finding| Finding { is_obstacle: finding.obstacle.is_some(), words: finding.words })
+            .map(|finding| {
+                let (words, remedy) = split_remedy(&finding.words);
+                let (words, remedy) = (words.to_owned(), remedy.map(str::to_owned));
+                Finding { is_obstacle: finding.obstacle.is_some(), words, remedy }
+            })
             .collect();
         Ok(Diagnosis { cm: cm.to_owned(), address, findings })
     }
@@ -50,6 +56,9 @@ impl fmt::Display for Diagnosis {
         writeln!(f, "# {} and {}:", self.cm, self.address)?;
         for finding in &self.findings {
             writeln!(f, "{}  {}", if finding.is_obstacle { "OBSTACLE" } else { "ok      " }, finding.words)?;
+            if let Some(remedy) = &finding.remedy {
+                writeln!(f, "          → {remedy}")?;
+            }
         }
         Ok(())
     }

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use serde::Serialize;
+use uct_core::Refused;
 
 /// What it means for a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -39,6 +40,12 @@ impl Finding {
 
     pub(crate) fn fine(subject: impl Into<String>, words: impl Into<String>) -> Finding {
         Finding::new(Verdict::Fine, subject, words)
+    }
+
+    /// What a transport reports about itself.
+    pub(crate) fn refused(verdict: Verdict, subject: impl Into<String>, refused: &Refused) -> Finding {
+        let remedy = refused.remedy().map(str::to_owned);
+        Finding { remedy, ..Finding::new(verdict, subject, refused.without_remedy().to_string()) }
     }
 
     pub(crate) fn with_remedy(self, remedy: impl Into<String>) -> Finding {

@@ -70,7 +70,7 @@ fn of_plugins(context: &Context, has_devices: bool) -> Vec<Finding> {
             absent.transports.join(", ")
         };
         let verdict = if absent.is_excluded() { Verdict::Absent } else { verdict(&absent.component) };
-        Finding::new(verdict, subject, absent.refused.to_string())
+        Finding::refused(verdict, subject, &absent.refused)
     });
     failed.chain(absent).collect()
 }
@@ -89,6 +89,7 @@ fn of_resources(context: &Context) -> Result<Vec<Finding>, Failure> {
             Err(error @ OpenError::Excluded { .. }) => {
                 Finding::new(Verdict::Absent, subject, error.to_string())
             }
+            Err(OpenError::Refused(refused)) => Finding::refused(Verdict::Obstacle, subject, &refused),
             Err(error) => Finding::new(Verdict::Obstacle, subject, error.to_string()),
         });
     }

@@ -106,9 +106,12 @@ pub(crate) fn pages(transparent: TransparentHugePages, free_huge_pages: u64) -> 
             "there are no huge pages: large memory takes longer to register and to access",
         )
         .with_remedy(
-            "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled; or reserve some with sysctl vm.nr_hugepages=512",
+            "echo madvise > /sys/kernel/mm/transparent_hugepage/enabled; or sysctl vm.nr_hugepages=512, with \
+             UCT_ALLOC_PRIO=huge",
         ),
-        TransparentHugePages::Never => Finding::fine(SUBJECT, format!("{free_huge_pages} huge pages are free, for alloc_prio = huge")),
+        TransparentHugePages::Never => {
+            Finding::fine(SUBJECT, format!("{free_huge_pages} huge pages are free, for alloc_prio = huge"))
+        }
         _ => Finding::fine(SUBJECT, "large memory gets transparent huge pages"),
     }
 }

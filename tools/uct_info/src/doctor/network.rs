@@ -70,7 +70,7 @@ pub(crate) fn settings(files: &Files, configured: &str) -> Vec<Finding> {
             format!("congestion control {congestion} limits the rate to what it has measured, which takes time in a fast local network"),
         )
         .with_remedy(format!(
-            "UCT_TCP_CONGESTION={other} for this library; or sysctl net.ipv4.tcp_congestion_control=cubic for the machine"
+            "UCT_TCP_CONGESTION={other} for this library; or sysctl net.ipv4.tcp_congestion_control={other} for the machine"
         ))
     } else {
         Finding::fine(SUBJECT, format!("congestion control {congestion}"))
@@ -158,10 +158,12 @@ mod tests {
         fs::create_dir_all(&directory).unwrap();
         let files = Files::below(root.path());
         for (permitted, expected) in [("reno bbr\n", "reno"), ("reno cubic bbr\n", "cubic")] {
+            // A network namespace that does not permit it refuses it as the setting, too.
             fs::write(directory.join("tcp_allowed_congestion_control"), permitted).unwrap();
             let found = settings(&files, "bbr").remove(0);
             let remedy = found.remedy.unwrap();
             assert!(remedy.starts_with(&format!("UCT_TCP_CONGESTION={expected} ")), "{remedy}");
+            assert!(remedy.contains(&format!("tcp_congestion_control={expected} ")), "{remedy}");
         }
     }
 }

@@ -41,7 +41,8 @@ pub(crate) fn examine(files: &Files) -> Vec<Finding> {
 
 /// The file of librdmacm.
 fn cm_file(files: &Files) -> Finding {
-    file(files, "rdmacm", "/dev/infiniband/rdma_cm", "modprobe rdma_ucm")
+    let number = files.text("/sys/class/misc/rdma_cm/dev");
+    file(files, "rdmacm", "/dev/infiniband/rdma_cm", number.as_deref(), "modprobe rdma_ucm")
 }
 
 /// The file of libibverbs for a device.
@@ -50,20 +51,30 @@ fn device_file(files: &Files, device: &str) -> Finding {
         files.text(&format!("/sys/class/infiniband_verbs/{name}/ibdev")).is_some_and(|owner| owner == device)
     };
     match files.names("/sys/class/infiniband_verbs").into_iter().find(owner) {
-        Some(name) => file(files, VERBS, &format!("/dev/infiniband/{name}"), "modprobe ib_uverbs"),
+        Some(name) => {
+            let number = files.text(&format!("/sys/class/infiniband_verbs/{name}/dev"));
+            file(files, VERBS, &format!("/dev/infiniband/{name}"), number.as_deref(), "modprobe ib_uverbs")
+        }
         None => Finding::new(Verdict::Obstacle, VERBS, format!("{device} has no device file for libibverbs"))
             .with_remedy("modprobe ib_uverbs"),
     }
 }
 
-fn file(files: &Files, subject: &str, path: &str, module: &str) -> Finding {
+/// `number` is the kernel's number of the file, such as 231:192, if its module is loaded.
+fn file(files: &Files, subject: &str, path: &str, number: Option<&str>, module: &str) -> Finding {
     match files.open(path) {
         Ok(()) => Finding::fine(subject, format!("{path} opens")),
         Err(error) => {
-            let remedy = match error.kind() {
-                io::ErrorKind::NotFound => format!("{module}; in a container, pass it with --device {path}"),
-                io::ErrorKind::PermissionDenied => format!(
-                    "mode 0666, which the udev rules of rdma-core set; in a container, permit it with --device {path}"
+            let remedy = match (error.kind(), number) {
+                (io::ErrorKind::NotFound, Some(number)) => format!(
+                    "mknod -m 666 {path} c {}, since the kernel has it; in a container, pass it with --device {path}",
+                    number.replace(':', " ")
+                ),
+                (io::ErrorKind::NotFound, None) => {
+                    format!("{module}; in a container, pass it with --device {path}")
+                }
+                (io::ErrorKind::PermissionDenied, _) => format!(
+                    "chmod 666 {path}, as the udev rules of rdma-core do; in a container, permit it with --device {path}"
                 ),
                 _ => format!("{module}, and see dmesg"),
             };
@@ -208,10 +219,15 @@ mod tests {
     fn files_that_are_missing_name_their_module() {
         let (root, files) = machine();
         fs::remove_file(root.path().join("dev/infiniband/uverbs0")).unwrap();
-        expect(&files, Verdict::Obstacle, "/dev/infiniband/uverbs0 cannot be opened", "ib_uverbs");
+        expect(&files, Verdict::Obstacle, "/dev/infiniband/uverbs0 cannot be opened", "modprobe ib_uverbs");
+        write(root.path(), "sys/class/infiniband_verbs/uverbs0/dev", "231:192\n");
+        let mknod = "mknod -m 666 /dev/infiniband/uverbs0 c 231 192";
+        expect(&files, Verdict::Obstacle, "/dev/infiniband/uverbs0 cannot be opened", mknod);
         let (root, files) = machine();
         fs::remove_file(root.path().join("dev/infiniband/rdma_cm")).unwrap();
-        expect(&files, Verdict::Obstacle, "rdma_cm cannot be opened", "rdma_ucm");
+        expect(&files, Verdict::Obstacle, "rdma_cm cannot be opened", "modprobe rdma_ucm");
+        write(root.path(), "sys/class/misc/rdma_cm/dev", "10:122\n");
+        expect(&files, Verdict::Obstacle, "rdma_cm cannot be opened", "rdma_cm c 10 122");
         let (root, files) = machine();
         fs::remove_dir_all(root.path().join("sys/class/infiniband_verbs")).unwrap();
         expect(&files, Verdict::Obstacle, "mlx5_0 has no device file", "modprobe ib_uverbs");

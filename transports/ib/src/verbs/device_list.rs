@@ -33,7 +33,7 @@ impl DeviceList {
     /// Asks the library what devices there are. Reads sysfs and loads provider libraries; does not open a device.
     ///
     /// # Errors
-    /// [`IbError::NoDevices`] if there are none, or the kernel has no verbs at all.
+    /// [`IbError::NoDevices`] if there are none, or the kernel has no verbs at all; [`IbError::NoProvider`] if the kernel has devices.
     pub fn new(table: &'static VerbsTable) -> Result<Arc<Self>, IbError> {
         let mut count: c_int = 0;
         // SAFETY: `count` is a valid place for an int.
@@ -41,13 +41,15 @@ impl DeviceList {
         if list.is_null() {
             return Err(match errno() {
                 // ENOSYS: no ib_uverbs in this kernel. EPERM and EACCES come from sysfs in tight containers.
-                0 | libc::ENOSYS | libc::ENOENT | libc::EPERM | libc::EACCES => IbError::NoDevices,
+                0 | libc::ENOSYS | libc::ENOENT | libc::EPERM | libc::EACCES => {
+                    IbError::none_shown(of_kernel())
+                }
                 errno => IbError::verb("ibv_get_device_list", "(all)", errno, 0, String::new()),
             });
         }
         let list = Self { table, list, count: usize::try_from(count).unwrap_or(0) };
         if list.count == 0 {
-            return Err(IbError::NoDevices);
+            return Err(IbError::none_shown(of_kernel()));
         }
         Ok(Arc::new(list))
     }
@@ -56,6 +58,12 @@ impl DeviceList {
     pub fn devices(self: &Arc<Self>) -> impl Iterator<Item = Device> + '_ {
         (0..self.count).map(|index| Device { list: self.clone(), index })
     }
+}
+
+/// The names of the kernel's devices.
+fn of_kernel() -> Vec<String> {
+    let entries = std::fs::read_dir("/sys/class/infiniband").into_iter().flatten().flatten();
+    entries.map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
 }
 
 impl Drop for DeviceList {

@@ -10,7 +10,7 @@ use uct_ib::library::LibraryError;
 pub enum CmError {
     /// librdmacm could not be loaded.
     #[error(
-        "librdmacm.so.1 cannot be loaded ({reason}): install the packages librdmacm1 and ibverbs-providers (Debian, Ubuntu) \
+        "librdmacm.so.1 cannot be loaded ({reason}) → install the packages librdmacm1 and ibverbs-providers (Debian, Ubuntu) \
          or librdmacm (Fedora, RHEL, SUSE: rdma-core)"
     )]
     LibraryMissing {
@@ -20,7 +20,7 @@ pub enum CmError {
     /// A library was loaded that lacks a function.
     #[error(
         "{library} has no function {symbol} ({reason}): it is not librdmacm, or older than rdma-core 20, from which \
-         rdma_establish and rdma_init_qp_attr (version RDMACM_1.2) are; install a newer rdma-core"
+         rdma_establish and rdma_init_qp_attr (version RDMACM_1.2) are → install a newer rdma-core"
     )]
     LibrarySymbol {
         /// File name of the library.

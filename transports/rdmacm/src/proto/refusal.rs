@@ -152,7 +152,7 @@ pub fn system(step: Step, subject: &str, errno: i32) -> Refusal {
     let head = format!("cannot {}{space}{subject}", step.phrase());
     match row(step, errno) {
         Some(row) => {
-            Refusal::new(row.status, format!("{head}: {} ({}); {}", row.cause, row.name, row.remedy))
+            Refusal::new(row.status, format!("{head}: {} ({}) → {}", row.cause, row.name, row.remedy))
         }
         None => {
             let words = std::io::Error::from_raw_os_error(errno);
@@ -209,7 +209,7 @@ pub fn rejected(subject: &str, number: i32) -> Refusal {
         Some(reason) => Refusal::new(
             reason.status,
             format!(
-                "{subject} rejected the connection: {} (reason {number}); {}",
+                "{subject} rejected the connection: {} (reason {number}) → {}",
                 reason.cause, reason.remedy
             ),
         ),
@@ -248,7 +248,7 @@ mod tests {
         assert_eq!(refusal.status, Error::NO_DEVICE);
         assert_eq!(
             refusal.words,
-            "cannot bind to 10.9.9.9:1: no RDMA device is attached to the network device of this address (ENODEV); use an \
+            "cannot bind to 10.9.9.9:1: no RDMA device is attached to the network device of this address (ENODEV) → use an \
              address of a network device that has one (`rdma link` lists them)"
         );
         assert!(

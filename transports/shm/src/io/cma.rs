@@ -75,7 +75,7 @@ impl Drop for Beacon {
 /// Tries to read `expected` at `address` of process `pid`. The error describes why that is not possible.
 pub fn probe(pid: u32, address: u64, expected: u64) -> Result<Process, String> {
     let Some(pid) = libc::pid_t::try_from(pid).ok().filter(|pid| *pid > 0) else {
-        return Err("the peer's pid namespace is not visible from here; run both processes in one pid namespace, or the peer in \
+        return Err("the peer's pid namespace is not visible from here → run both processes in one pid namespace, or the peer in \
                     a child of this one"
             .to_owned());
     };
@@ -93,13 +93,13 @@ pub fn probe(pid: u32, address: u64, expected: u64) -> Result<Process, String> {
     let error = io::Error::last_os_error();
     Err(match error.raw_os_error() {
         Some(libc::EPERM) if ptrace_scope() != PtraceScope::SameUser => format!(
-            "the Yama module forbids to read process {pid} (kernel.yama.ptrace_scope is {:?}); set UCT_CMA_PTRACER=y \
+            "the Yama module forbids to read process {pid} (kernel.yama.ptrace_scope is {:?}) → set UCT_CMA_PTRACER=y \
              in the peer, or the sysctl to 0",
             ptrace_scope()
         ),
         Some(libc::EPERM) => format!(
             "reading process {pid} is forbidden: it runs as another user or in another user namespace, or a seccomp \
-             filter forbids process_vm_readv; give this process CAP_SYS_PTRACE in the peer's user namespace"
+             filter forbids process_vm_readv → give this process CAP_SYS_PTRACE in the peer's user namespace"
         ),
         Some(libc::ENOSYS) => "the kernel has no process_vm_readv, or a seccomp filter hides it".to_owned(),
         _ => format!("cannot read process {pid}: {error}"),

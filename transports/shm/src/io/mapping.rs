@@ -63,7 +63,7 @@ impl Mapping {
         // SAFETY: whole pages of a mapping that is shared memory, which any process that maps it may overwrite at any time; an error changes
         // nothing.
         if unsafe { libc::madvise(start.as_ptr().cast(), pages.len(), libc::MADV_REMOVE) } != 0 {
-            tracing::debug!("{}", SystemError::last("return unused memory of the rings"));
+            ucs::log::debug!("{}", SystemError::last("return unused memory of the rings"));
         }
     }
 

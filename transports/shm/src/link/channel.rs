@@ -407,7 +407,7 @@ impl Channel {
                 Err(format!("it runs as user {peer_uid}, this process as user {own}"))
             };
             if let Err(reason) = &result {
-                tracing::debug!(
+                ucs::log::debug!(
                     pid,
                     "zero copy to the peer is not possible, copying through the ring: {reason}"
                 );
@@ -499,7 +499,7 @@ impl Channel {
         // Good memory that is configured otherwise here is reached as memory that cannot be shared.
         let mapping = mapping.filter(|mapping| !mapping.as_ref().is_err_and(|e| e.errno == libc::ENOTSUP));
         let answer = mapping.transpose().map_err(|error| error.to_string())?.map(|mapping| {
-            let segment = Arc::new(Lent { mapping, is_writable });
+            let segment = Arc::new(Lent::new(mapping, is_writable));
             let known = Arc::downgrade(&segment);
             self.cache.arrived(segment, &peer.table, reply.key);
             known
@@ -527,7 +527,7 @@ impl Channel {
         };
         let message = wire::control(Control::SegmentReply, zerocopy::IntoBytes::as_bytes(&reply));
         if let Err(errno) = self.send_control(&message, fd.as_slice()) {
-            tracing::debug!("a segment could not be sent to the peer: {errno}");
+            ucs::log::debug!("a segment could not be sent to the peer: {errno}");
         }
     }
 

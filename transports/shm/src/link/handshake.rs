@@ -199,7 +199,7 @@ impl Identity {
     /// Sends a peer the reason why it is not accepted.
     pub(crate) fn refuse(&self, socket: BorrowedFd<'_>, reason: &str) {
         if let Some(left_out) = self.refusals.admit() {
-            tracing::debug!("a connection is refused: {reason}{left_out}");
+            ucs::log::debug!("a connection is refused: {reason}{left_out}");
         }
         // Unread messages at the close of a socket would replace the refusal.
         socket::skip(socket);

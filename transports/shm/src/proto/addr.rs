@@ -161,15 +161,15 @@ impl DeviceAddress {
         }
         if self.kind == Kind::Sysv as u8 && !same(self.ipc, peer.ipc) {
             return Err(format!(
-                "System V segments need a common ipc namespace; this process is in ipc:[{}], the peer in ipc:[{}] (posix \
-                 needs none)",
+                "System V segments need a common ipc namespace; this process is in ipc:[{}], the peer in ipc:[{}] → \
+                 run both in one, or permit posix, which needs none",
                 self.ipc, peer.ipc
             ));
         }
         if self.kind == Kind::Cma as u8 && !same(self.pid, peer.pid) {
             return Err(format!(
                 "copies between processes need a common pid namespace; this process is in pid:[{}], the peer in \
-                 pid:[{}]",
+                 pid:[{}] → run both in one, or permit posix, which needs none",
                 self.pid, peer.pid
             ));
         }
@@ -188,7 +188,7 @@ impl DeviceAddress {
         let has = |address: &DeviceAddress| if address.directory_inode == 0 { "no" } else { "another" };
         Err(format!(
             "the processes share neither a network namespace nor a directory for a socket: this process is in net:[{}], \
-             the peer in net:[{}]; the peer has {} directory, this process {}; share a directory and name it in UCT_SHM_DIR",
+             the peer in net:[{}]; the peer has {} directory, this process {} → share a directory and name it in UCT_SHM_DIR",
             self.net,
             peer.net,
             has(peer),

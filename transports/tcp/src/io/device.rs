@@ -65,13 +65,10 @@ pub(crate) fn list(families: &[Family]) -> Result<Vec<Device>, Failure> {
         .collect();
     if usable.is_empty() {
         let names: Vec<_> = all.iter().map(|device| device.name.as_str()).collect();
-        return Err(Failure::new(
-            Error::NO_DEVICE,
-            format!(
-                "no network device is up and has an address (seen: {}): bring one up, for example `ip link set lo up`",
-                if names.is_empty() { "none".to_owned() } else { names.join(", ") }
-            ),
-        ));
+        let seen = if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+        let reason = format!("no network device is up and has an address (seen: {seen})");
+        let remedy = "bring one up, for example `ip link set lo up`";
+        return Err(Failure::new(Error::NO_DEVICE, reason).with_remedy(remedy));
     }
     Ok(usable)
 }
@@ -89,13 +86,14 @@ pub(crate) fn find(name: &str, families: &[Family]) -> Result<net::Device, Failu
         .map_err(system)?
         .ok_or_else(|| Failure::new(Error::NO_DEVICE, format!("there is no network device {name:?}")))?;
     if !device.is_up {
-        return Err(Failure::new(Error::NO_DEVICE, format!("the network device {name:?} is down")));
+        let down = Failure::new(Error::NO_DEVICE, format!("the network device {name:?} is down"));
+        return Err(down.with_remedy(format!("ip link set {name} up")));
     }
     if addresses(&device, families).is_empty() {
-        return Err(Failure::new(
-            Error::NO_DEVICE,
-            format!("the network device {name:?} has no address of a family that af_prio permits"),
-        ));
+        let reason = format!("the network device {name:?} has no address of a family that af_prio permits");
+        let remedy =
+            format!("ip address add ADDRESS/LENGTH dev {name}, or name its family in UCT_TCP_AF_PRIO");
+        return Err(Failure::new(Error::NO_DEVICE, reason).with_remedy(remedy));
     }
     Ok(device)
 }

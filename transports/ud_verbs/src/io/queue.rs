@@ -259,7 +259,7 @@ impl Queue {
     #[cold]
     fn resume(&mut self, status: WcStatus) {
         self.errors += 1;
-        tracing::debug!(qp = self.qp.number(), %status, "a datagram could not be sent");
+        ucs::log::debug!(qp = self.qp.number(), %status, "a datagram could not be sent");
         let state = self.qp.state();
         if matches!(state, Ok(QpState::SendError)) && self.errors < ERRORS && self.qp.resume_ud().is_ok() {
             // What was posted behind the failed request is gone with it.
@@ -297,7 +297,7 @@ impl Queue {
     /// Takes the queue pair out of service: everything posted ends.
     pub(crate) fn stop(&mut self) {
         if let Err(error) = self.qp.fail() {
-            tracing::debug!(%error, "the queue pair could not be stopped");
+            ucs::log::debug!(%error, "the queue pair could not be stopped");
         }
     }
 

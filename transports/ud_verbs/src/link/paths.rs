@@ -71,7 +71,7 @@ impl Paths {
         }
         match PortAddress::new(context, number, self.preferences) {
             Ok(port) if port.device_address() != self.port.device_address() => {
-                tracing::info!(
+                ucs::log::info!(
                     device = %port.port.device, port = number, gid = %port.gid.entry, reason = %port.gid.reason,
                     "the address of the port changed"
                 );
@@ -81,7 +81,7 @@ impl Paths {
             }
             Ok(_) => false,
             Err(error) => {
-                tracing::debug!(%error, "the port's address could not be read");
+                ucs::log::debug!(%error, "the port's address could not be read");
                 false
             }
         }
@@ -179,7 +179,7 @@ impl<H> AddressHandles<H> {
         let vector = match checked {
             Ok(vector) => vector,
             Err(reason) => {
-                tracing::debug!(reason, "a connection request was ignored");
+                ucs::log::debug!(reason, "a connection request was ignored");
                 return None;
             }
         };
@@ -190,7 +190,7 @@ impl<H> AddressHandles<H> {
         match self.find(vector, make) {
             Ok(handle) => Some(handle),
             Err(failure) => {
-                tracing::debug!(%failure, "a connection request was ignored");
+                ucs::log::debug!(%failure, "a connection request was ignored");
                 let took = ucs::clock::now().saturating_sub(begin);
                 self.paused_until = now.plus(took.saturating_mul(PAUSE));
                 None

@@ -99,7 +99,11 @@ impl Targets {
         id: ConnectionId,
         &Offence(reason, text): &Offence,
     ) {
-        tracing::debug!(connection = id.index(), reason = text, "a connection is closed because of its peer");
+        ucs::log::debug!(
+            connection = id.index(),
+            reason = text,
+            "a connection is closed because of its peer"
+        );
         self.of(id).responses.clear();
         guard.with(|core| {
             let now = core.clock.refresh();

@@ -116,7 +116,7 @@ impl Timers {
                 core.quiet_ticks = 0;
             }),
             Err(error) => {
-                tracing::debug!(%error, "the fast timer could not be started; the slow one is used")
+                ucs::log::debug!(%error, "the fast timer could not be started; the slow one is used")
             }
         }
     }

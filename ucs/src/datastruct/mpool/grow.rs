@@ -113,7 +113,7 @@ impl Mpool {
         cold.elements.set(cold.elements.get() + elements);
         // The cast saturates, which is what is wanted.
         cold.next_chunk.set((f64::from(wanted) * cold.params.grow_factor).round() as u32);
-        tracing::debug!(pool = self.name(), elements, bytes = memory.len, "a memory pool has a new chunk");
+        crate::log::debug!(pool = self.name(), elements, bytes = memory.len, "a memory pool has a new chunk");
         Ok(())
     }
 

@@ -91,6 +91,7 @@ impl<D: RegionDomain> Md for D {
             rkey_packed_size: PACKED_KEY,
             max_reg: u64::MAX,
             max_alloc: u64::MAX,
+            rkey_cost: 80e-9,
             ..blank_md()
         }
     }

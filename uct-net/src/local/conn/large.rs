@@ -77,7 +77,7 @@ impl Lane {
         let memory = match large.domain.try_register(std::mem::take(data), Access::REMOTE_GET) {
             Ok(memory) => memory,
             Err((refused, bytes)) => {
-                tracing::debug!("a message of {} bytes is sent in parts: {refused}", bytes.len());
+                ucs::log::debug!("a message of {} bytes is sent in parts: {refused}", bytes.len());
                 *data = bytes;
                 return TransferMode::Parts;
             }
@@ -190,7 +190,7 @@ impl Conn {
         let read = match offer.read.take().map_or_else(|| self.prepare(lane, &offer), Ok) {
             Ok(read) => read,
             Err(reason) => {
-                tracing::debug!(peer = self.peer, "a large message is requested in parts: {reason}");
+                ucs::log::debug!(peer = self.peer, "a large message is requested in parts: {reason}");
                 return End::Refused;
             }
         };
@@ -216,7 +216,7 @@ impl Conn {
                 End::Failed
             }
             Err(status) => {
-                tracing::debug!(peer = self.peer, "a large message is requested in parts: {status}");
+                ucs::log::debug!(peer = self.peer, "a large message is requested in parts: {status}");
                 End::Refused
             }
         }

@@ -66,7 +66,7 @@ impl Conn {
         self.qp.init_rc(port.port.number, port.pkey_index(), access)?;
         self.connect_qp(&connect, device)?;
         self.queue.connect(u32::from(address.window));
-        tracing::debug!(
+        ucs::log::debug!(
             qp = self.qp.number(),
             peer = address.qp,
             gid = %device.gid,
@@ -82,7 +82,7 @@ impl Conn {
         loop {
             match self.qp.connect_rc(connect) {
                 Err(error) if error.is_timeout() && attempt < RESOLVE_ATTEMPTS => {
-                    tracing::debug!(qp = self.qp.number(), gid = %device.gid, attempt, %error, "rc_verbs: asked again");
+                    ucs::log::debug!(qp = self.qp.number(), gid = %device.gid, attempt, %error, "rc_verbs: asked again");
                     attempt += 1;
                 }
                 Err(error) if error.is_timeout() => {

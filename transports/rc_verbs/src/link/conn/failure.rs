@@ -20,7 +20,7 @@ impl Conn {
             ucs::log::warn!(%error, "rc_verbs: a failed queue pair stays as it is");
         }
         let reason = format!("queue pair {:#x}: {reason}", self.qp.number());
-        tracing::debug!(%error, %reason, "rc_verbs: endpoint failed");
+        ucs::log::debug!(%error, %reason, "rc_verbs: endpoint failed");
         if self.queue.is_quiet() {
             self.fail_emulated(error);
         }

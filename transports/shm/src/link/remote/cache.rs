@@ -10,8 +10,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ucs::clock;
+use ucs::sync::fixed::Ordering;
 
-use super::key::Lent;
+use super::lent::Lent;
 use super::registry::is_live_in;
 use crate::io::Mapping;
 
@@ -36,15 +37,25 @@ struct Entry {
     /// The table of the owner, mapped for the channel that the segment came over.
     table: Arc<Mapping>,
     key: u64,
-    /// When a key was last bound to it, or when it has arrived, in nanoseconds.
-    used: u64,
-    /// No key was bound to it since it has arrived. The limits do not apply yet.
-    is_new: bool,
 }
 
 impl Entry {
     fn bytes(&self) -> u64 {
         self.segment.mapping.length() as u64
+    }
+
+    fn used(&self) -> u64 {
+        self.segment.place.used.load(Ordering::Relaxed)
+    }
+
+    fn is_kept(&self) -> bool {
+        self.segment.place.is_kept.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Entry {
+    fn drop(&mut self) {
+        self.segment.place.is_kept.store(false, Ordering::Relaxed);
     }
 }
 
@@ -56,36 +67,41 @@ impl SegmentCache {
 
     /// Holds a segment that has arrived until a key is bound to it, or until that takes too long.
     pub(crate) fn arrived(&self, segment: Arc<Lent>, table: &Arc<Mapping>, key: u64) {
-        let table = Arc::clone(table);
-        self.entries.borrow_mut().push(Entry { segment, table, key, used: clock::now(), is_new: true });
+        segment.place.used.store(clock::now(), Ordering::Relaxed);
+        self.entries.borrow_mut().push(Entry { segment, table: Arc::clone(table), key });
     }
 
     /// Notes that a key is about to be bound to the segment, and keeps the segment if it is not larger than all that may be kept. Drops those
     /// that were not used for the longest time, beyond the limits.
+    #[inline]
     pub(crate) fn used(&self, segment: &Arc<Lent>, table: &Arc<Mapping>, key: u64) {
-        let used = clock::now();
+        segment.place.used.store(clock::now(), Ordering::Relaxed);
+        if !segment.place.is_kept.load(Ordering::Relaxed) {
+            self.keep(segment, table, key);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn keep(&self, segment: &Arc<Lent>, table: &Arc<Mapping>, key: u64) {
         let mut entries = self.entries.borrow_mut();
         if let Some(index) = entries.iter().position(|entry| Arc::ptr_eq(&entry.segment, segment)) {
-            if !entries[index].is_new {
-                entries[index].used = used;
-                return;
-            }
             entries.swap_remove(index);
         }
-        let (segment, table) = (Arc::clone(segment), Arc::clone(table));
-        let new = Entry { segment, table, key, used, is_new: false };
+        let new = Entry { segment: Arc::clone(segment), table: Arc::clone(table), key };
         if self.max_segments == 0 || new.bytes() > self.max_bytes {
             return;
         }
-        let kept = || entries.iter().filter(|entry| !entry.is_new);
+        let kept = || entries.iter().filter(|entry| entry.is_kept());
         let (mut count, mut bytes) = (kept().count(), kept().map(Entry::bytes).sum::<u64>());
         bytes = bytes.saturating_add(new.bytes());
         while count >= self.max_segments || bytes > self.max_bytes {
-            let kept = (0..entries.len()).filter(|&index| !entries[index].is_new);
-            let Some(oldest) = kept.min_by_key(|&index| entries[index].used) else { break };
+            let kept = (0..entries.len()).filter(|&index| entries[index].is_kept());
+            let Some(oldest) = kept.min_by_key(|&index| entries[index].used()) else { break };
             bytes -= entries.swap_remove(oldest).bytes();
             count -= 1;
         }
+        segment.place.is_kept.store(true, Ordering::Relaxed);
         entries.push(new);
     }
 
@@ -100,8 +116,8 @@ impl SegmentCache {
         if is_past(self.trimmed.get(), idle.min(PACE)) {
             self.trimmed.set(now);
             entries.retain(|entry| {
-                let limit = if entry.is_new { idle.max(AWAIT) } else { idle };
-                is_live_in(&entry.table, entry.key) && !is_past(entry.used, limit)
+                let limit = if entry.is_kept() { idle } else { idle.max(AWAIT) };
+                is_live_in(&entry.table, entry.key) && !is_past(entry.used(), limit)
             });
         }
     }
@@ -121,13 +137,11 @@ impl SegmentCache {
 mod tests {
     use std::sync::Weak;
 
-    use rustix::fs::SealFlags;
-    use ucs::sync::fixed::Ordering;
-
     use super::*;
     use crate::io::{Origin, Segment};
     use crate::link::remote::registry::live_word;
     use crate::proto::table::{TABLE_BYTES, live_value};
+    use rustix::fs::SealFlags;
 
     const PAGE: usize = 4096;
     const LONG: Duration = Duration::from_secs(3600);
@@ -144,7 +158,7 @@ mod tests {
     /// Has a key bound to a fresh segment, and released again.
     fn bind(cache: &SegmentCache, pages: usize, table: &Arc<Mapping>, key: u64) -> Weak<Lent> {
         let mapping = Segment::new(&Origin::Memfd, pages * PAGE, false).unwrap().mapping;
-        let segment = Arc::new(Lent { mapping, is_writable: true });
+        let segment = Arc::new(Lent::new(mapping, true));
         cache.used(&segment, table, key);
         // So that no two have the same time.
         std::thread::sleep(Duration::from_micros(10));
@@ -207,7 +221,7 @@ mod tests {
         let (cache, table) = (SegmentCache::new(0, 0), table(&[1, 2, 3]));
         let arrive = |key| {
             let mapping = Segment::new(&Origin::Memfd, PAGE, false).unwrap().mapping;
-            let segment = Arc::new(Lent { mapping, is_writable: true });
+            let segment = Arc::new(Lent::new(mapping, true));
             cache.arrived(Arc::clone(&segment), &table, key);
             Arc::downgrade(&segment)
         };

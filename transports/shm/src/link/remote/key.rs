@@ -12,6 +12,7 @@ use uct_plugin::memory::{Access, Accessor, PACKED_KEY, RemoteKey, Window};
 use uct_plugin::{Error, Failure, MemoryAccess, Result};
 use zerocopy::{FromBytes, IntoBytes};
 
+use super::lent::Lent;
 use super::registry::{Allocated, Memh, live_word, registry};
 use crate::io::{Mapping, Segment};
 use crate::proto::key::Tail;
@@ -70,13 +71,6 @@ enum Held {
     Registered,
     /// A peer's segment and table.
     Peer { _segment: Arc<Lent>, _table: Arc<Mapping> },
-}
-
-/// A segment that a peer has lent.
-#[derive(Debug)]
-pub(crate) struct Lent {
-    pub(crate) mapping: Mapping,
-    pub(crate) is_writable: bool,
 }
 
 /// What an endpoint knows of the process at its other end.
@@ -321,7 +315,7 @@ mod tests {
             Arc::new(Segment::memfd(TABLE_BYTES, false, rustix::fs::SealFlags::empty()).unwrap().mapping);
         let lent = |length, is_writable| {
             let mapping = Segment::new(&Origin::Memfd, length, false).unwrap().mapping;
-            Arc::new(Lent { mapping, is_writable })
+            Arc::new(Lent::new(mapping, is_writable))
         };
         // As of another process.
         let rkey = Rkey {

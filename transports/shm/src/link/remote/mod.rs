@@ -10,9 +10,11 @@
 mod announce;
 mod cache;
 mod key;
+mod lent;
 mod registry;
 
 pub(crate) use announce::{Announced, Words};
 pub(crate) use cache::SegmentCache;
-pub(crate) use key::{Lent, PACKED_LENGTH, PeerView, Reach, Rkey, is_written, pack};
+pub(crate) use key::{PACKED_LENGTH, PeerView, Reach, Rkey, is_written, pack};
+pub(crate) use lent::Lent;
 pub(crate) use registry::{Allocated, Memh, registry};

@@ -48,7 +48,7 @@ impl Conn {
         self.send_use(shared);
         self.mark_dirty(shared);
         shared.timers.want_tick(shared.timers.keepalive_tick());
-        tracing::debug!(peer = self.describe_peer(), "a connection is established");
+        ucs::log::debug!(peer = self.describe_peer(), "a connection is established");
     }
 
     /// Of the peer, as the system knows it.
@@ -197,7 +197,7 @@ impl Conn {
         }
         let this = Rc::clone(self);
         let peer = this.describe_peer();
-        tracing::debug!(peer, %error, "a connection ends: {reason}");
+        ucs::log::debug!(peer, %error, "a connection ends: {reason}");
         let mut ended = Vec::new();
         this.drop_queue(&mut ended);
         this.unblock(shared);
