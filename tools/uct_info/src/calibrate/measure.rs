@@ -183,6 +183,7 @@ impl Side {
         let ep = match (unconnected, &other.ep) {
             (Some(ep), Some(address)) => {
                 ep.connect_to_ep(&other.iface, address)?;
+                worker.retry(PATIENCE, || ep.flush(Flush::empty(), None))?;
                 ep
             }
             _ => iface.connect_with(&other.iface, |_| {})?,
