@@ -55,6 +55,16 @@ pub fn devices() -> ArgValueCompleter {
     ArgValueCompleter::new(|current: &OsStr| candidates(current, of_devices))
 }
 
+/// Completes the name of a connection manager that a listener has beside TCP.
+pub fn managers() -> ArgValueCompleter {
+    ArgValueCompleter::new(|current: &OsStr| {
+        candidates(current, |context| {
+            let managers = context.connection_managers().into_iter().filter(|name| *name != "tcp");
+            managers.map(|name| CompletionCandidate::new(name.to_owned())).collect()
+        })
+    })
+}
+
 /// Completes a key of the configuration, up to its `=`.
 pub fn keys() -> ArgValueCompleter {
     ArgValueCompleter::new(|current: &OsStr| candidates(current, of_keys))

@@ -55,6 +55,10 @@ pub(crate) struct Options {
     /// Port that the server listens on and the client calls; with 0 the server uses a free one and prints it.
     #[arg(short = 'p', value_name = "PORT", default_value_t = 13337)]
     pub port: u16,
+    /// Connect by a connection manager, e.g. rdmacm, on both sides; the server listens at its IPv4 addresses then. Without it
+    /// connections are made over TCP.
+    #[arg(long, value_name = "CM", conflicts_with = "loopback", add = complete::managers())]
+    pub by: Option<String>,
     /// How to wait.
     #[arg(short = 'E', value_name = "MODE", value_enum, default_value_t = Wait::Poll)]
     pub wait: Wait,

@@ -12,7 +12,7 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 use uct_core::select::{Explanation, Request};
 use uct_core::{Ep, Error as Status, Iface};
-use uct_net::local::{Connection, Listener, Net};
+use uct_net::local::{Connect, Connection, Listener, Net};
 use uct_net::{Error, Stage};
 use uct_tools_common::Failure;
 
@@ -60,10 +60,30 @@ pub(crate) struct Peer {
 
 /// How further connections are made.
 pub(crate) enum Way {
-    /// At the client: where the server listens.
-    Address(String),
+    /// At the client.
+    Called(Called),
     /// At the server.
     Listener(Listener),
+}
+
+/// Where the server listens, and the connection manager that leads there in place of TCP.
+pub(crate) struct Called {
+    pub address: String,
+    pub by: Option<String>,
+}
+
+impl Called {
+    fn connect(&self, net: &Net) -> Connect {
+        let connect = net.connect(&self.address);
+        self.by.iter().fold(connect, Connect::by)
+    }
+
+    /// How to start the server.
+    fn advice(&self) -> String {
+        let port = self.address.rsplit(':').next().unwrap_or_default();
+        let by = self.by.as_ref().map_or_else(String::new, |by| format!(" --by {by}"));
+        format!("start one there with: uct_perftest -p {port}{by}")
+    }
 }
 
 /// What the client asks of further connections: the interface of the first one.
@@ -73,8 +93,8 @@ pub(crate) struct Further {
 }
 
 impl Further {
-    pub(crate) async fn connect(&self, net: &Net, address: &str) -> uct_net::Result<Connection> {
-        net.connect(address).private(FURTHER).require(&*self.iface).within(self.patience).await
+    pub(crate) async fn connect(&self, net: &Net, called: &Called) -> uct_net::Result<Connection> {
+        called.connect(net).private(FURTHER).require(&*self.iface).within(self.patience).await
     }
 }
 
@@ -82,31 +102,30 @@ impl Peer {
     /// Connects to the server; tries again while there is no listener yet, for a moment.
     pub(crate) fn call(
         net: &Net,
-        address: &str,
+        called: Called,
         requests: &[Request],
         patience: Duration,
     ) -> Result<Peer, Failure> {
         let until = Instant::now() + CONNECT_PATIENCE.min(patience);
         let attempt = || {
-            let connect = net.connect(address).private(PRIVATE).within(patience);
+            let connect = called.connect(net).private(PRIVATE).within(patience);
             requests.iter().fold(connect, |connect, request| connect.request(*request))
         };
-        let called = net.block_on(async {
+        let outcome = net.block_on(async {
             loop {
                 match attempt().await {
-                    Err(error) if error.stage == Stage::Dial && Instant::now() < until => {
+                    Err(error) if may_start(&error) && Instant::now() < until => {
                         net.sleep(RETRY_INTERVAL).await;
                     }
                     outcome => return outcome,
                 }
             }
         });
-        match called {
-            Ok(connection) => Ok(Peer::over(net, connection, Way::Address(address.to_owned()), patience)),
-            Err(Error { stage: Stage::Dial, peer, reason, .. }) => {
-                let port = address.rsplit(':').next().unwrap_or_default();
-                let advice = format!("start one there with: uct_perftest -p {port}");
-                Err(format!("no server at {peer}: {reason}; {advice}").into())
+        match outcome {
+            Ok(connection) => Ok(Peer::over(net, connection, Way::Called(called), patience)),
+            Err(error) if may_start(&error) => {
+                let Error { peer, reason, .. } = error;
+                Err(format!("no server at {peer}: {reason}; {}", called.advice()).into())
             }
             Err(error) => Err(error.into()),
         }
@@ -145,7 +164,7 @@ impl Peer {
         let (net, further) = (self.net.clone(), self.further());
         let opened = net.block_on(net.within(self.patience, async {
             match &mut self.way {
-                Way::Address(address) => further.connect(&net, address).await,
+                Way::Called(called) => further.connect(&net, called).await,
                 Way::Listener(listener) => listener.accept().await?.accept().await,
             }
         }));
@@ -302,9 +321,18 @@ impl Peer {
     }
 }
 
-/// Listens at a port: for IPv6 and IPv4, or for IPv4 alone where there is no IPv6.
-pub(crate) fn listen(net: &Net, port: u16) -> Result<Listener, Failure> {
+/// Whether there may be a server soon.
+fn may_start(error: &Error) -> bool {
+    error.stage == Stage::Dial && ![Status::UNSUPPORTED, Status::INVALID_PARAM].contains(&error.status)
+}
+
+/// Listens at a port: for IPv6 and IPv4, or for IPv4 alone where there is no IPv6, and by a connection manager, which takes one of
+/// them at an address.
+pub(crate) fn listen(net: &Net, port: u16, by: Option<&str>) -> Result<Listener, Failure> {
     let listening = net.block_on(async {
+        if let Some(by) = by {
+            return net.listen(format!("0.0.0.0:{port}")).by(by).await;
+        }
         match net.listen(format!("[::]:{port}")).await {
             Err(error) if error.status != Status::BUSY => net.listen(format!("0.0.0.0:{port}")).await,
             outcome => outcome,
@@ -348,7 +376,8 @@ pub(crate) mod pair {
             try_join(async { call.await }, async { listener.accept().await?.accept().await }).await
         });
         let (left, right) = both.unwrap();
-        let peer = |connection| Peer::over(&net, connection, Way::Address(String::new()), PATIENCE);
+        let called = || Called { address: String::new(), by: None };
+        let peer = |connection| Peer::over(&net, connection, Way::Called(called()), PATIENCE);
         (peer(left), peer(right))
     }
 }

@@ -25,6 +25,9 @@ pub(crate) struct Record {
     /// Why it was chosen.
     pub reason: String,
     pub wait: Wait,
+    /// The connection manager that connected them; `null`: over TCP.
+    #[serde(default)]
+    pub by: Option<String>,
     /// Whether both sides were in one process.
     pub loopback: bool,
     /// Messages that the sender may be ahead; 0 is without limit.
@@ -138,6 +141,7 @@ impl Record {
             device: resource.device,
             reason,
             wait: plan.wait,
+            by: options.by.clone(),
             loopback: options.loopback,
             window: plan.window,
             outstanding: plan.outstanding,

@@ -11,7 +11,7 @@ use uct_tools_common::Failure;
 use crate::kind::Wait;
 use crate::options::Options;
 use crate::output::Output;
-use crate::peer::{self, Kind, Peer};
+use crate::peer::{self, Called, Kind, Peer};
 use crate::plan::Plan;
 use crate::result::{Chosen, Outcome, Record};
 use crate::run::{Role, Side, connect_alone, connect_pair};
@@ -24,7 +24,7 @@ pub(crate) fn client(options: &Options, host: &str, output: &mut Output) -> Resu
     let selector = setup::able(options, &worker, setup::open(options, &worker)?)?;
     let host = if host.contains(':') { format!("[{host}]") } else { host.to_owned() };
     let net = setup::net(&worker, selector, options)?;
-    client_talk(options, &net, &format!("{host}:{}", options.port), output)
+    client_talk(options, &net, format!("{host}:{}", options.port), output)
 }
 
 /// The server: runs the client's plan.
@@ -32,7 +32,7 @@ pub(crate) fn server(options: &Options, output: &mut Output) -> Result<(), Failu
     stay_on(&options.cpus)?;
     let worker = Worker::new(&setup::context(options)?)?;
     let net = setup::net(&worker, setup::open(options, &worker)?, options)?;
-    let listener = peer::listen(&net, options.port)?;
+    let listener = peer::listen(&net, options.port, options.by.as_deref())?;
     output.say(&format!("Waiting for connection on port {}...", listener.port().unwrap_or_default()))?;
     server_talk(options, &net, listener, |plan, iface| {
         output.say(&format!("Serving {} on {}", plan.test.name(), iface.resource()))
@@ -78,7 +78,7 @@ pub(crate) fn loopback(options: &Options, output: &mut Output) -> Result<Record,
         });
         let client = open(&context, client_cpus).and_then(|net| {
             is_listening.recv().map_err(|_| "the server did not begin")?;
-            client_talk(options, &net, &address, output)
+            client_talk(options, &net, address.clone(), output)
         });
         let served = server.join().unwrap_or_else(|_| Err("the server's thread panicked".to_owned()));
         match (client, served) {
@@ -98,9 +98,15 @@ fn alone(options: &Options, choice: &Choice, output: &mut Output) -> Result<Reco
     measure(Record::of(options, &plan, chosen, left_out), options, &plan, &side, output)
 }
 
-fn client_talk(options: &Options, net: &Net, address: &str, output: &mut Output) -> Result<Record, Failure> {
+fn client_talk(
+    options: &Options,
+    net: &Net,
+    address: String,
+    output: &mut Output,
+) -> Result<Record, Failure> {
     let selector = Selector::of(net.worker(), net.ifaces().to_vec());
-    let mut peer = Peer::call(net, address, &setup::requests(options, &selector), options.timeout)
+    let called = Called { address, by: options.by.clone() };
+    let mut peer = Peer::call(net, called, &setup::requests(options, &selector), options.timeout)
         .map_err(|failure| setup::advise(options, net, failure))?;
     let (plan, left_out) = match setup::plan(options, peer.iface()) {
         Ok(plan) => plan,

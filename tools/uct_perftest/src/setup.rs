@@ -91,7 +91,8 @@ fn others(options: &Options, worker: &Worker, selector: Selector) -> Result<Sele
 
 /// The interfaces, to find a peer with.
 pub(crate) fn net(worker: &Worker, selector: Selector, options: &Options) -> Result<Net, Failure> {
-    let timeouts = NetOptions { handshake_timeout: options.timeout, ..NetOptions::default() };
+    let (handshake_timeout, lane_timeout) = (options.timeout, options.timeout);
+    let timeouts = NetOptions { handshake_timeout, lane_timeout, ..NetOptions::default() };
     Ok(Net::over(worker, selector, timeouts)?)
 }
 

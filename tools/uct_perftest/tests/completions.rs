@@ -5,7 +5,7 @@ mod support;
 use std::path::Path;
 
 use support::process::{command, run};
-use support::{ended, resources};
+use support::{ended, manager_names, resources};
 
 /// Loads the script and asks as bash does, for the last of the words.
 const ASK: &str = r#"
@@ -42,6 +42,9 @@ fn a_shell_completes_transports_devices_keys_and_options() {
         assert!(transports.contains(&resource.transport), "{resource}: {transports:?}");
         assert!(devices.contains(&resource.device), "{resource}: {devices:?}");
     }
+    let mut managers = manager_names();
+    managers.retain(|name| name != "tcp");
+    assert_eq!(offered(&["--by", ""]), managers);
     assert_eq!(offered(&["-x", "sel"]), ["self"]);
     assert_eq!(offered(&["-t", "am_l"]), ["am_lat"]);
     assert_eq!(offered(&["--set", "tcp.tx_seg"]), ["tcp.tx_seg_size="]);

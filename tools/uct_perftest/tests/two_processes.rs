@@ -185,14 +185,26 @@ fn what_cannot_be_is_one_line_that_says_what_to_do() {
         ("-l -t stream_lat -s 0", "at least 1 byte"),
         ("-p 1 --plot x.svg", "--plot"),
         ("-l -x self -n 5 --plot /nonexistent/x.svg", "/nonexistent/x.svg"),
+        ("-p 1 --by tcp", "leave it out"),
+        ("-p 1 127.0.0.1 --by tcp", "leave it out"),
+        ("-p 1 127.0.0.1 --by nonesuch", "nonesuch"),
         ("-l --set nonsense=1", "nonsense"),
         ("--compare /nonexistent/a /nonexistent/b", "/nonexistent/a"),
     ] {
         let line = ended(arguments).failure();
         assert!(line.contains(words), "{arguments}: {line}");
     }
-    for arguments in ["-t am", "-s 8..", "-n 0", "-l host", "-E sometimes", "--timeout 0", "-c x", "-D long"]
-    {
+    for arguments in [
+        "-t am",
+        "-s 8..",
+        "-n 0",
+        "-l host",
+        "-l --by tcp",
+        "-E sometimes",
+        "--timeout 0",
+        "-c x",
+        "-D long",
+    ] {
         let ended = ended(arguments);
         assert_eq!(ended.code, Some(2), "{arguments}: {ended:?}");
     }

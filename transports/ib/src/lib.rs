@@ -5,6 +5,7 @@
 
 pub mod addr;
 pub mod component;
+pub mod connector;
 pub mod device;
 pub mod error;
 pub mod events;

@@ -67,8 +67,8 @@ impl Side {
         let further = peer.further();
         let most = self.plan.outstanding as usize;
         match peer.way() {
-            Way::Address(address) => {
-                let one = || async { further.connect(&net, address).await?.close().await };
+            Way::Called(called) => {
+                let one = || async { further.connect(&net, called).await?.close().await };
                 let all = call(count, most, one, || {
                     moved.set(moved.get() + 1);
                     recorder.tick();

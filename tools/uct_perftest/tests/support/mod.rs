@@ -61,6 +61,12 @@ pub fn resources() -> Vec<Resource> {
     context.resources().iter().filter(local).cloned().collect()
 }
 
+/// The connection managers that are loaded.
+pub fn manager_names() -> Vec<String> {
+    let context = Context::builder().sources(Sources::default()).build().unwrap();
+    context.connection_managers().into_iter().map(str::to_owned).collect()
+}
+
 /// Checks what holds for every result, and gives back its cases.
 pub fn results(document: &Value) -> Vec<Value> {
     assert_eq!(document["schema"], 1);

@@ -6,6 +6,7 @@
 
 mod bad_input;
 mod closing;
+mod connecting;
 mod failure;
 mod hostile;
 mod link;
