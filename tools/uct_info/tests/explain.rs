@@ -10,7 +10,7 @@ use support::{PROGRAM, ended, info, json, list, parse, text, transports};
 use uct_core::IfaceAddress;
 use uct_core::select::{PeerAddresses, PeerIface};
 
-const STAGES: [&str; 8] =
+const STAGES: [&str; 9] =
     ["load", "device", "config", "open", "capability", "size", "endpoints", "unreachable", "impeded"];
 
 /// Checks what holds for every explanation, and gives back its candidates.

@@ -196,7 +196,7 @@ mod tests {
         let request = Request::new(Operation::GetBcopy, 1000);
         let [model, measured] =
             [None, Some(2e-6)].map(|time| Cost::estimate(&attr(), &request, 1, time, 3e-6));
-        let kept = Cost::estimate(&attr(), &request, None, 0.0);
+        let kept = Cost::estimate(&attr(), &request, 1, None, 0.0);
         assert!((model.total - kept.total - 3e-6).abs() < 1e-15 && (measured.total - 5e-6).abs() < 1e-15);
         assert!(model.to_string().ends_with(" + key 3.00 us"), "{model}");
     }
