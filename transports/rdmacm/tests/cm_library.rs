@@ -40,5 +40,5 @@ fn a_machine_without_devices_says_so() {
     let refusal = system(Step::Open, "", errno);
     assert_eq!(refusal.status, ucs::Error::NO_DEVICE);
     assert!(refusal.words.starts_with("cannot open an event channel of rdma_cm: "), "{}", refusal.words);
-    assert!(refusal.words.contains("; "), "a remedy: {}", refusal.words);
+    assert!(refusal.words.contains(" → "), "a remedy: {}", refusal.words);
 }
