@@ -16,8 +16,8 @@ pub(super) fn warning(explanation: &Explanation) -> Option<String> {
         .iter()
         .filter(|candidate| is_nearer_or_other_network(candidate, chosen))
         .filter_map(|candidate| match &candidate.verdict {
-            Verdict::Rejected { stage, check, .. } if is_loss(*stage, candidate, chosen) => {
-                Some(format!("{} ({check})", candidate.name()))
+            Verdict::Rejected { stage, check, hint } if is_loss(*stage, candidate, chosen) => {
+                Some(format!("{} ({check} → {hint})", candidate.name()))
             }
             _ => None,
         })
