@@ -111,7 +111,7 @@ fn a_fall_back_is_an_error_a_warning_or_nothing() {
             explanation.candidates.iter_mut().find(|it| it.transport == "self").expect("it is there");
         chosen.device_kind = Some(DeviceKind::Network);
         let warning = fallback::warning(&explanation).expect("the nearer one was lost");
-        assert!(warning.contains("nearer/memory (it has no room)"), "{warning}");
+        assert!(warning.contains("nearer/memory (it has no room → "), "{warning}");
         explanation.fallback = Some(warning.clone());
 
         let warnings = Warnings::default();
