@@ -196,8 +196,6 @@ impl Lane {
         match self.ep {
             Some(ep) => {
                 ep.connect_to_ep(&peer, ep_address)?;
-                // It is connected when there is room: the kernel may be asking for the peer's hardware address.
-                self.iface.worker().retry(LIMIT, || ep.flush(Flush::empty(), None))?;
                 Ok(ep)
             }
             None => Ok(self.iface.connect_with(&peer, |_failure| ())?),

@@ -8,7 +8,7 @@ use std::thread::{self, JoinHandle};
 
 use uct_core::{Capabilities, IfaceAddress, IfaceOptions, Memory};
 
-use crate::pair::{LIMIT, Link, Side, recorder, until_connected};
+use crate::pair::{LIMIT, Link, Side, recorder};
 use crate::setup::Setup;
 
 /// Memory that another thread serves.
@@ -53,7 +53,6 @@ impl Elsewhere {
         let ep = side.iface.create_ep(handler).unwrap_or_else(|refused| panic!("{refused}"));
         self.to.send(ep.address().expect("an endpoint address")).expect("the thread of the target is there");
         ep.connect_to_ep(&peer, &hear()).unwrap_or_else(|refused| panic!("{refused}"));
-        until_connected(side, &ep);
         Link::new(ep, failures)
     }
 
@@ -91,7 +90,6 @@ fn serve(side: &Side, memory: Memory, outbox: &Sender<Vec<u8>>, inbox: &Receiver
                 say(ep.address().expect("an endpoint address"));
                 let address = inbox.recv_timeout(LIMIT).expect("the case sends its endpoint's address");
                 ep.connect_to_ep(&peer, &address).unwrap_or_else(|refused| panic!("{refused}"));
-                until_connected(side, &ep);
                 links.push(Link::new(ep, failures));
             }
         }

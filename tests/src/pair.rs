@@ -149,16 +149,7 @@ pub fn connect(left: &Side, right: &Side) -> (Link, Link) {
     let (near_address, far_address) = (ep_address(&near), ep_address(&far));
     near.connect_to_ep(&address(right), &far_address).unwrap_or_else(|refused| words(refused));
     far.connect_to_ep(&address(left), &near_address).unwrap_or_else(|refused| words(refused));
-    until_connected(left, &near);
-    until_connected(right, &far);
     (near, far)
-}
-
-/// Waits until an endpoint that was connected to another can send.
-#[track_caller]
-pub(crate) fn until_connected(side: &Side, ep: &Ep) {
-    let flushed = side.worker.retry(LIMIT, || ep.flush(Flush::empty(), None));
-    flushed.unwrap_or_else(|error| panic!("the endpoint is not connected: {error}"));
 }
 
 /// A place for failures and the handler that fills it.

@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use rustix::process::{Pid, Signal, kill_process, set_parent_process_death_signal};
 use uct_core::{Capabilities, IfaceAddress};
 
-use crate::pair::{LIMIT, Link, Side, recorder, until_connected};
+use crate::pair::{LIMIT, Link, Side, recorder};
 use crate::setup::Setup;
 
 /// Names target, seed and case to the other process.
@@ -133,7 +133,6 @@ impl Peer {
         self.send(&ep.address().unwrap_or_else(|error| panic!("no endpoint address: {error}")));
         let ep_address = self.receive("the endpoint address", || side.worker.progress());
         ep.connect_to_ep(&address, &ep_address).unwrap_or_else(|refused| words(refused));
-        until_connected(side, &ep);
         Link::new(ep, failures)
     }
 }

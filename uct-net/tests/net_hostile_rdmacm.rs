@@ -107,13 +107,6 @@ impl Raw {
 
     /// Calls with these private data; returns the event that follows.
     fn call(&self, address: &str, private: &[u8]) -> (CmEp, RawEvent) {
-        let ep = self.begin_call(address, private);
-        let answer = self.next_event();
-        (ep, answer)
-    }
-
-    /// Sends a request with these private data.
-    fn begin_call(&self, address: &str, private: &[u8]) -> CmEp {
         let source = rdmacm::is_pair().then(|| "10.7.0.1:0".parse().expect("an address"));
         let options = ConnectOptions { source, timeout: Some(LIMIT) };
         let events = Rc::clone(&self.events);
@@ -129,7 +122,8 @@ impl Raw {
         let ep = ep.expect("an address that leads there");
         assert!(matches!(self.next_event(), RawEvent::Resolved));
         ep.send(CmData { private, token: self.token() }).expect("resolved");
-        ep
+        let answer = self.next_event();
+        (ep, answer)
     }
 
     /// Calls as an honest client; what messages to the listener carry.
@@ -186,16 +180,6 @@ impl Raw {
 
 /// Runs `harm` between two honest callers of a listener.
 fn attacked(machine: &Machine, options: NetOptions, harm: impl FnOnce(&str)) {
-    attacked_meanwhile(machine, options, |_address| (), |address, ()| harm(address));
-}
-
-/// Runs `begin`, an honest caller of a listener, `end`, and another honest caller.
-fn attacked_meanwhile<T>(
-    machine: &Machine,
-    options: NetOptions,
-    begin: impl FnOnce(&str) -> T,
-    end: impl FnOnce(&str, T),
-) {
     pair(
         machine,
         (options, patient()),
@@ -215,9 +199,8 @@ fn attacked_meanwhile<T>(
                 assert_eq!(&*connection.recv().within(LIMIT).await?, b"honest");
                 connection.close().within(LIMIT).await
             };
-            let begun = begin(&address);
             honest().await?;
-            end(&address, begun);
+            harm(&address);
             honest().await
         },
     );
@@ -248,33 +231,6 @@ fn private_data_that_no_honest_caller_sends_are_rejected_with_the_reason() {
             let RawEvent::Over(Status::REJECTED, text) = event else { panic!("{reason}: {event:?}") };
             let text = String::from_utf8_lossy(&text).into_owned();
             assert!(text.contains(reason), "{text:?}, expected {reason:?}");
-        }
-    });
-}
-
-#[test]
-fn callers_whose_address_nobody_has_hold_up_no_other_and_get_the_reason() {
-    let Some(machine) = machine() else { return };
-    if !rdmacm::is_pair() {
-        return rdmacm::skip::skip("verbs", "every address resolves without a cable");
-    }
-    let begin = |address: &str| {
-        // One after another they would take longer than an honest caller waits.
-        let raws = (0..12).map(|_| Raw::new(&machine.context, devices().0));
-        let begun = raws.zip(140..).map(|(raw, last)| {
-            let mut private = raw.private_data();
-            private[33] = last;
-            let ep = raw.begin_call(address, &private);
-            (raw, ep, last)
-        });
-        begun.collect::<Vec<_>>()
-    };
-    attacked_meanwhile(&machine, patient(), begin, |_address, begun| {
-        for (raw, _ep, last) in begun {
-            let event = raw.next_event();
-            let RawEvent::Over(Status::REJECTED, text) = event else { panic!("{event:?}") };
-            let text = String::from_utf8_lossy(&text).into_owned();
-            assert!(text.contains(&format!("10.7.0.{last}")), "{text}");
         }
     });
 }

@@ -5,7 +5,6 @@
 
 pub mod addr;
 pub mod component;
-pub mod connector;
 pub mod device;
 pub mod error;
 pub mod events;

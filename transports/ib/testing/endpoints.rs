@@ -10,7 +10,7 @@ use std::rc::Rc;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use uct_core::{AmId, Context, Ep, Error, Flush, Iface, Worker};
+use uct_core::{AmId, Context, Ep, Error, Iface, Worker};
 
 use super::TRANSPORT;
 
@@ -85,12 +85,6 @@ impl Link {
         let address = other.ep.address().expect("an address");
         self.ep.connect_to_ep(&iface, &address).map_err(|error| error.to_string())
     }
-
-    /// Whether it can send.
-    #[allow(dead_code, reason = "not every transport's tests use it")]
-    pub fn is_connected(&self) -> bool {
-        self.ep.flush(Flush::empty(), None).is_ok()
-    }
 }
 
 /// Two connected endpoints.
@@ -98,10 +92,6 @@ pub fn connect(left: &Side, right: &Side) -> (Link, Link) {
     let (near, far) = (Link::new(left), Link::new(right));
     near.connect(right, &far).unwrap_or_else(|error| panic!("{error}"));
     far.connect(left, &near).unwrap_or_else(|error| panic!("{error}"));
-    for (side, link) in [(left, &near), (right, &far)] {
-        let flushed = side.worker.retry(PATIENCE, || link.ep.flush(Flush::empty(), None));
-        flushed.unwrap_or_else(|error| panic!("not connected: {error}"));
-    }
     (near, far)
 }
 

@@ -172,7 +172,7 @@ impl Endpoint for RcEp {
         if let Some(error) = self.conn.failure() {
             return Err(Failure::from(error));
         }
-        if self.conn.queue.is_connected() || self.conn.queue.is_connecting() {
+        if self.conn.queue.is_connected() {
             return Err(Failure::new(Error::ALREADY_EXISTS, "the endpoint is connected already"));
         }
         let device = DeviceAddress::parse(device_address)

@@ -9,8 +9,6 @@ use crate::iface::RcIface;
 impl RcIface {
     /// Arms the descriptor; see `Iface::arm`.
     pub(crate) fn arm_for(&self, events: u32) -> Result {
-        // First: what comes later makes it readable again.
-        self.wakeup.connected.drain();
         if self.shared.agenda.has_work() || self.watches.mailbox.is_full() || !self.shared.pending.is_idle() {
             return Err(Error::BUSY);
         }

@@ -4,10 +4,8 @@ use std::cell::{Cell, RefCell};
 use std::ptr::NonNull;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Duration;
 
 use ucs::datastruct::mpool::{Mpool, MpoolParams};
-use uct_ib::connector::Connector;
 use uct_ib::verbs::{Access, Cq, Qp, RegisteredChunks, Srq};
 use uct_ib::{DeviceAddress, PortAddress, PortPreferences, device};
 use uct_plugin::{AmHandlers, Error, Failure, IfaceParams, PeerAddress, PendingQueue, Result};
@@ -30,8 +28,6 @@ use crate::proto::addr;
 use crate::proto::liveness::Schedule;
 use crate::proto::window::Windows;
 
-/// How long a caller waits for a queue pair to be connected. The kernel takes a tenth of a millisecond where it knows the peer.
-const CONNECT_PATIENCE: Duration = Duration::from_millis(10);
 /// Bytes by which a pool of buffers grows.
 const POOL_STEP: usize = 512 << 10;
 
@@ -96,8 +92,7 @@ impl RcIface {
         let smalls = Mpool::new(pool("header", MAX_HEADER), registered(), ()).map_err(memory)?;
         smalls.reserve(1).map_err(memory)?;
         // SAFETY: the pools have elements of these sizes in registered chunks, aligned to a cache line, and are fields of
-        // `Shared`, which each connection holds behind its queue pair. What the connector's threads hold of a queue pair is gone before
-        // them: it is the first field, and waits for its threads.
+        // `Shared`, which each connection holds behind its queue pair.
         let sends = unsafe { Buffers::new(messages, smalls) };
         let sink_buffer = sends.small().ok_or(Error::NO_MEMORY)?;
         let sink = sink_buffer.piece(8);
@@ -115,13 +110,7 @@ impl RcIface {
         let salt = salt();
         let schedule = Schedule::new(config.peer_timeout, config.keepalive_interval);
         let watches = Watches::new(&md.device, params.worker, schedule.tick)?;
-        let (mailbox, connected) = (Arc::clone(&watches.mailbox), Arc::clone(&wakeup.connected));
-        let connector = Connector::new(CONNECT_PATIENCE, move || {
-            mailbox.note();
-            connected.signal();
-        });
         let shared = Shared {
-            connector,
             completions: Completions::new(rx_cq, tx_cq),
             cq_available: Cell::new(limits.tx_cq_len),
             tx_wanted: Cell::new(false),

@@ -264,11 +264,6 @@ impl RcIface {
             if is_tick {
                 self.watch_peers();
             }
-            for outcome in self.shared.connector.take() {
-                if let Some(conn) = self.conns.get(outcome.key) {
-                    conn.end_connecting(outcome);
-                }
-            }
         }
         if let Some(wc) = self.shared.completions.take_received() {
             // SAFETY: `stash` took it out of the receive queue, and it is taken out of there.
@@ -335,7 +330,6 @@ impl RcIface {
     /// lives until that progress returns.
     #[cold]
     pub(crate) fn reap(&self, conn: &Conn) {
-        conn.stop_connecting();
         if conn.failure().is_some() && conn.queue.is_quiet() {
             conn.fail_emulated(Error::CANCELED);
         }

@@ -93,7 +93,6 @@ impl Iface for RcIface {
     }
 
     fn close(&self) {
-        self.shared.connector.close();
         self.shared.agenda.run();
         let deadline = Instant::now() + self.shared.limits.linger;
         while self.conns.all().iter().any(|ep| !ep.may_close()) && Instant::now() < deadline {

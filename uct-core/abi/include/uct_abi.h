@@ -1003,9 +1003,7 @@ typedef struct UctEpOps {
     UctStatus (*check)(struct UctEp *ep, uint32_t flags, struct UctCompletion *completion);
     // Writes `ep_addr_len` bytes.
     UctStatus (*get_address)(struct UctEp *ep, uint8_t *address);
-    // Connects an unconnected endpoint to the peer's endpoint. The addresses are untrusted bytes. Does not wait for the peer or the network:
-    // after `UCT_OK` the endpoint may be connecting. Its operations and `flush` return `UCT_ERR_NO_RESOURCE` then, and `pending_add`
-    // accepts. That it cannot be connected is a failure of the endpoint.
+    // Connects an unconnected endpoint to the peer's endpoint. The addresses are untrusted bytes.
     UctStatus (*connect_to_ep)(struct UctEp *ep,
                                const uint8_t *device_address,
                                size_t device_address_length,

@@ -239,9 +239,7 @@ pub struct UctEpOps {
         Option<unsafe extern "C" fn(ep: *mut UctEp, flags: u32, completion: *mut UctCompletion) -> UctStatus>,
     /// Writes `ep_addr_len` bytes.
     pub get_address: Option<unsafe extern "C" fn(ep: *mut UctEp, address: *mut u8) -> UctStatus>,
-    /// Connects an unconnected endpoint to the peer's endpoint. The addresses are untrusted bytes. Does not wait for the peer or the network:
-    /// after `UCT_OK` the endpoint may be connecting. Its operations and `flush` return `UCT_ERR_NO_RESOURCE` then, and `pending_add`
-    /// accepts. That it cannot be connected is a failure of the endpoint.
+    /// Connects an unconnected endpoint to the peer's endpoint. The addresses are untrusted bytes.
     pub connect_to_ep: Option<
         unsafe extern "C" fn(
             ep: *mut UctEp,

@@ -479,8 +479,7 @@ pub trait Endpoint: Sized + 'static {
         Err(Error::UNSUPPORTED)
     }
 
-    /// Connects to the peer's endpoint; the addresses are untrusted bytes. Where that takes a reply of the network, it returns at once, and
-    /// operations and flush return [`Error::NO_RESOURCE`] until the endpoint is connected, or fails.
+    /// Connects to the peer's endpoint; the addresses are untrusted bytes.
     fn connect_to_ep(&self, device_address: &[u8], ep_address: &[u8]) -> Result<(), Failure> {
         Err(Failure::unsupported("connecting to an endpoint"))
     }

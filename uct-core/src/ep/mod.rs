@@ -347,13 +347,11 @@ impl Ep {
         Ok(CmToken { qp_number: token.qp_number, has_srq: token.has_srq != 0 })
     }
 
-    /// Connects an endpoint that was created unconnected to the peer's. It may be connecting when this returns: over `rc_verbs`, while the
-    /// kernel resolves the peer's hardware address. Its operations return [`ucs::Error::NO_RESOURCE`] then, and what the peer sends is lost, or
-    /// sent again later. It is connected when [`Ep::flush`] succeeds; flush before telling the peer that it may send. If it cannot be
-    /// connected, its failure handler is called.
+    /// Connects an endpoint that was created unconnected to the peer's. Over `rc_verbs` it blocks while the kernel resolves the peer's
+    /// hardware address, for up to 3 s.
     ///
     /// # Errors
-    /// The transport's refusal, as far as it is known at once.
+    /// The transport's refusal.
     pub fn connect_to_ep(&self, peer: &IfaceAddress, ep_address: &[u8]) -> Result<(), Refused> {
         let ep = &*self.inner;
         let slot = slot!(ep.connect_to_ep);

@@ -112,12 +112,11 @@ impl<'a> LocalEnd<'a> {
         Ok(LocalEnd { iface: iface.clone(), conn, guard, target, half, address, token })
     }
 
-    /// Connects it to the peer's, and waits until it is.
-    async fn connect(self, peer: LaneAddress) -> std::result::Result<ConnectedEnd<'a>, String> {
+    /// Connects it to the peer's.
+    fn connect(self, peer: LaneAddress) -> std::result::Result<ConnectedEnd<'a>, String> {
         let LocalEnd { iface, conn, guard, target, half, .. } = self;
         let lane = half.connect(&iface, &peer.iface, &peer.endpoint, peer.token);
         let lane = lane.map_err(|error| error.to_string())?;
-        lane.connected().await?;
         Ok(ConnectedEnd { iface, peer: peer.iface, conn, guard, target, lane })
     }
 }
@@ -252,7 +251,7 @@ pub(crate) async fn dial(
         CallEvent::Resolved(_) => return Err(failed(Status::IO_ERROR, format!("{name} resolves twice"))),
     };
     let theirs = unpack(iface, &private).map_err(|reason| failed(Status::UNSUPPORTED, reason))?;
-    let connected = local.connect(theirs).await.map_err(refused)?;
+    let connected = local.connect(theirs).map_err(refused)?;
     ep.notify().map_err(|status| failed(status, format!("{name} does not notify the peer: {status}")))?;
     Ok(connected.into_socket(net, ep, peer))
 }
@@ -291,38 +290,32 @@ impl CmListener {
         next
     }
 
-    /// What [`accept`] needs.
-    pub(crate) fn cm(&self) -> Cm {
-        self.cm.clone()
+    /// Connects an endpoint of this side to the caller's, or rejects the caller with the reason.
+    pub(crate) fn accept(&self, net: &NetHandle, request: Request) -> Result<FrameSocket> {
+        let peer = request.peer().to_string();
+        let failed = |status, reason: String| Error::new(Stage::Handshake, &*peer, status, reason);
+        let prepare = || {
+            let iface = carrier(net, request.device())?;
+            let theirs = unpack(iface, request.private())?;
+            let local = LocalEnd::new(net, iface, FailureTarget::default(), &peer)?;
+            let (private, token) = (local.address.to_bytes(), local.token);
+            Ok::<_, String>((local.connect(theirs)?, private, token))
+        };
+        let (connected, private, token) = match prepare() {
+            Ok(prepared) => prepared,
+            Err(reason) => {
+                let most = reason.len().min(self.cm.limits().reject);
+                let _ = request.reject(&reason.as_bytes()[..most]);
+                return Err(failed(Status::REJECTED, reason));
+            }
+        };
+        let link = Rc::clone(&connected.target);
+        let report = move |ep: &CmEp, event: CmEvent<'_>| drop(note_end(ep, &link, event));
+        let limit = Some(net.options.handshake_timeout);
+        let ep = request.accept(&self.cm, CmData { private: &private, token }, limit, report);
+        let ep = ep.map_err(|error| failed(error.status, error.to_string()))?;
+        Ok(connected.into_socket(net, ep, peer))
     }
-}
-
-/// Connects an endpoint of this side to the caller's, or rejects the caller with the reason. The caller sends as soon as it is accepted, so
-/// the endpoint is connected first.
-pub(crate) async fn accept(net: &NetHandle, cm: Cm, request: Request) -> Result<FrameSocket> {
-    let peer = request.peer().to_string();
-    let failed = |status, reason: String| Error::new(Stage::Handshake, &*peer, status, reason);
-    let prepare = async || {
-        let iface = carrier(net, request.device())?;
-        let theirs = unpack(iface, request.private())?;
-        let local = LocalEnd::new(net, iface, FailureTarget::default(), &peer)?;
-        let (private, token) = (local.address.to_bytes(), local.token);
-        Ok::<_, String>((local.connect(theirs).await?, private, token))
-    };
-    let (connected, private, token) = match prepare().await {
-        Ok(prepared) => prepared,
-        Err(reason) => {
-            let most = reason.len().min(cm.limits().reject);
-            let _ = request.reject(&reason.as_bytes()[..most]);
-            return Err(failed(Status::REJECTED, reason));
-        }
-    };
-    let link = Rc::clone(&connected.target);
-    let report = move |ep: &CmEp, event: CmEvent<'_>| drop(note_end(ep, &link, event));
-    let limit = Some(net.options.handshake_timeout);
-    let ep = request.accept(&cm, CmData { private: &private, token }, limit, report);
-    let ep = ep.map_err(|error| failed(error.status, error.to_string()))?;
-    Ok(connected.into_socket(net, ep, peer))
 }
 
 impl Waiting {

@@ -254,24 +254,21 @@ async fn open_lane(
     let half = HalfLane::open(iface, theirs, on_failure(&conn)).map_err(|error| next("this side", &error))?;
     let endpoint = half.address().map_err(|error| next("this side has no endpoint address", &error))?;
     let (theirs_too, own_end) = (theirs.clone(), own_end(net, &conn, endpoint));
-    let open = async |peer: &End| {
+    let open = |peer: &End| {
         let lane = half.connect(iface, theirs, &peer.endpoint, peer.token);
-        let lane = lane.map_err(|error| next("this side", &error))?;
-        // Ahead of the probe, whose limit begins with it.
-        lane.connected().await.map_err(|reason| next("this side", &reason))?;
-        conn.open(lane, peer.window);
+        conn.open(lane.map_err(|error| next("this side", &error))?, peer.window);
         conn.control(Kind::Probe, Vec::new());
         Ok::<_, Attempt>(())
     };
     match end.filter(|_| own_end.endpoint.is_empty()) {
         Some(peer) => {
             send(net, socket, &Frame::Direct { own, theirs: theirs_too, end: own_end }).await?;
-            open(peer).await?;
+            open(peer)?;
             probe_or_refusal(net, socket, &conn).await?;
         }
         None => {
             let lane = Frame::Lane { own, theirs: theirs_too, end: own_end };
-            open(&propose(net, socket, lane, "open its end of the lane").await?).await?;
+            open(&propose(net, socket, lane, "open its end of the lane").await?)?;
             probe(net, &conn, false).await.map_err(|error| next("no message came back", &error))?;
         }
     }
@@ -533,7 +530,7 @@ pub(crate) async fn take(
         };
         let name = format!("{} of the peer's choice", own.transport);
         let is_direct = direct.is_some();
-        match open_chosen(net, socket, &verdicts, direct, (&theirs, &own, &end)).await {
+        match open_chosen(net, socket, &verdicts, direct, (&theirs, &own, &end)) {
             Ok((conn, guard, iface, ready)) => {
                 if !is_direct {
                     send(net, socket, &Frame::Ready { end: ready }).await?;
@@ -612,7 +609,7 @@ fn adopting(
 
 /// Opens the server's end of the lane that the client has chosen, of the connection in the Welcome or of a new one; an error is for
 /// the client.
-async fn open_chosen<'a>(
+fn open_chosen<'a>(
     net: &'a NetHandle,
     socket: &FrameSocket,
     verdicts: &Explained,
@@ -644,8 +641,6 @@ async fn open_chosen<'a>(
         ));
     }
     let lane = half.connect(iface, theirs, &end.endpoint, end.token).map_err(|error| error.to_string())?;
-    // The client sends as soon as it knows of this end.
-    lane.connected().await?;
     conn.open(lane, end.window);
     let ready = own_end(net, &conn, endpoint);
     Ok((conn, guard, iface.clone(), ready))

@@ -1,17 +1,13 @@
 //! The way to a peer: an endpoint, and the envelopes around what goes over it.
 
-use std::cell::RefCell;
-use std::future::poll_fn;
 use std::ops::RangeInclusive;
 use std::os::fd::OwnedFd;
-use std::rc::Rc;
-use std::task::{Poll, Waker};
 
 use ucs::memory::copy;
 use uct_core::cm::{CmEp, CmToken};
 use uct_core::{
-    AmId, Capabilities, Ep, Error as Status, Flush, Iface, IfaceAddress, MemoryDomain, Pending, Refused,
-    SendFlags, SocketSide,
+    AmId, Capabilities, Ep, Error as Status, Iface, IfaceAddress, MemoryDomain, Refused, SendFlags,
+    SocketSide,
 };
 
 use crate::proto::envelope::{ENVELOPE, Envelope, TOKEN, Token};
@@ -92,7 +88,7 @@ impl HalfLane {
         if self.is_connected { Ok(Vec::new()) } else { self.ep.address() }
     }
 
-    /// Connects to the peer's endpoint, and makes a lane of it. [`Lane::connected`] waits until it is.
+    /// Connects to the peer's endpoint, and makes a lane of it.
     pub(crate) fn connect(
         self,
         iface: &Iface,
@@ -123,50 +119,6 @@ impl HalfLane {
 }
 
 impl Lane {
-    /// Waits until the endpoint is connected: the kernel may be asking for the peer's hardware address.
-    ///
-    /// The error is why it could not be.
-    pub(crate) async fn connected(&self) -> Result<(), String> {
-        let ep = &self.ep;
-        if ep.iface().capabilities().contains(Capabilities::CONNECT_TO_IFACE) {
-            return Ok(());
-        }
-        let why =
-            |status: Status| ep.failure().map_or_else(|| status.to_string(), |failure| failure.to_string());
-        let waiting: Rc<RefCell<Option<Waker>>> = Rc::default();
-        poll_fn(|context| {
-            if let Some(waker) = &mut *waiting.borrow_mut() {
-                waker.clone_from(context.waker());
-                return Poll::Pending;
-            }
-            loop {
-                match ep.flush(Flush::empty(), None) {
-                    Ok(_) => return Poll::Ready(Ok(())),
-                    Err(Status::NO_RESOURCE) => {}
-                    Err(status) => return Poll::Ready(Err(why(status))),
-                }
-                let place = Rc::clone(&waiting);
-                let request = move |ep: &Ep| {
-                    if ep.flush(Flush::empty(), None) == Err(Status::NO_RESOURCE) {
-                        return Pending::Wait;
-                    }
-                    if let Some(waker) = place.take() {
-                        waker.wake();
-                    }
-                    Pending::Done
-                };
-                match ep.pending_add(request) {
-                    Ok(()) => break,
-                    Err((Status::BUSY, _)) => {}
-                    Err((status, _)) => return Poll::Ready(Err(why(status))),
-                }
-            }
-            waiting.replace(Some(context.waker().clone()));
-            Poll::Pending
-        })
-        .await
-    }
-
     /// The same endpoint, to another connection of the peer's.
     pub(crate) fn to(&self, peer: Token) -> Lane {
         Lane { peer, ..self.clone() }

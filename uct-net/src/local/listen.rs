@@ -9,7 +9,7 @@ use std::time::Duration;
 use tracing::{Instrument, Span, debug_span};
 use uct_core::select::PeerAddresses;
 
-use super::cm::{self, CmListener};
+use super::cm::CmListener;
 use super::connect::resolve;
 use super::connection::Connection;
 use super::handshake;
@@ -131,14 +131,11 @@ impl Listener {
             // In turns, so that many callers of one kind do not delay the others.
             is_by_next = !is_by_asked && (is_asked || !is_by_next);
             if is_by_next && let Some(by) = &self.by {
-                match by.next(context) {
-                    Some(request) => {
-                        let (net, cm) = (self.net.clone(), by.cm());
-                        self.half_open.push(Box::pin(async move {
-                            let socket = cm::accept(&net, cm, request).await?;
-                            begin_handshake(net, socket).await
-                        }));
+                match by.next(context).map(|request| by.accept(&self.net, request)) {
+                    Some(Ok(socket)) => {
+                        self.half_open.push(Box::pin(begin_handshake(self.net.clone(), socket)))
                     }
+                    Some(Err(error)) => ucs::log::debug!("a caller was dropped: {error}"),
                     None => is_by_asked = true,
                 }
                 continue;

@@ -99,7 +99,6 @@ impl Side {
         let ep = match (unconnected, &other.ep) {
             (Some(ep), Some(other)) => {
                 ep.connect_to_ep(&address, other)?;
-                worker.retry(PATIENCE, || ep.flush(Flush::empty(), None))?;
                 ep
             }
             _ => iface.connect_with(&address, |_| {})?,

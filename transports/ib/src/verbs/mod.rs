@@ -28,7 +28,7 @@ pub use cq::{Cq, Wc, WcBuffer};
 pub use device_list::{Device, DeviceList};
 pub use mr::{Access, Mr, MrBuffer};
 pub use pd::Pd;
-pub use qp::{Qp, QpCaps, QpConfig, QpControl, QpKind, QpState, RcConnect};
+pub use qp::{Qp, QpCaps, QpConfig, QpKind, QpState, RcConnect};
 pub use srq::Srq;
 pub use table::{VerbsTable, load, load_from};
 pub use work::{InlineData, InlineWr, PostError, RecvSlot, SendFlags, SendWr, Sge};

@@ -3,7 +3,6 @@
 //! For the endpoints of rc_verbs and the interface of ud_verbs. Built on a domain, completion queues and a shared receive queue.
 
 use std::mem::MaybeUninit;
-use std::ops::Deref;
 use std::sync::Arc;
 
 use super::abi::*;
@@ -109,19 +108,18 @@ pub struct RcConnect {
     pub rnr_retry: u8,
 }
 
-/// A queue pair. It is there until its control is gone, too.
+/// A queue pair.
 pub struct Qp {
     raw: *mut ibv_qp,
     /// The provider's function, which the context does not change.
     post_send: PostSend,
-    control: Arc<QpControl>,
+    rest: Box<Rest>,
 }
 
 type PostSend = unsafe extern "C" fn(*mut ibv_qp, *mut ibv_send_wr, *mut *mut ibv_send_wr) -> i32;
 
-/// What no message needs of a queue pair: its states.
-pub struct QpControl {
-    raw: *mut ibv_qp,
+/// What no message needs.
+struct Rest {
     pd: Arc<Pd>,
     // Held so that they outlive the queue pair.
     _send_cq: Arc<Cq>,
@@ -139,18 +137,6 @@ unsafe extern "C" fn no_post_send(_: *mut ibv_qp, _: *mut ibv_send_wr, _: *mut *
 unsafe impl Send for Qp {}
 // SAFETY: as for Send; providers lock the queues while they post.
 unsafe impl Sync for Qp {}
-// SAFETY: as for a queue pair.
-unsafe impl Send for QpControl {}
-// SAFETY: as for Send. Two threads may change the state at the same time: a change from a state that it is not in any more is refused.
-unsafe impl Sync for QpControl {}
-
-impl Deref for Qp {
-    type Target = QpControl;
-
-    fn deref(&self) -> &QpControl {
-        &self.control
-    }
-}
 
 impl Qp {
     /// Makes a queue pair in state [`QpState::Reset`]. No request is signalled unless it requests that.
@@ -195,8 +181,7 @@ impl Qp {
         Ok(Self {
             raw,
             post_send: ops.post_send.unwrap_or(no_post_send),
-            control: Arc::new(QpControl {
-                raw,
+            rest: Box::new(Rest {
                 pd: pd.clone(),
                 _send_cq: config.send_cq.clone(),
                 _recv_cq: config.recv_cq.clone(),
@@ -228,68 +213,6 @@ impl Qp {
         }
     }
 
-    /// Its states, for another thread. The queue pair is destroyed when this is gone as well.
-    pub fn control(&self) -> Arc<QpControl> {
-        self.control.clone()
-    }
-
-    #[inline]
-    fn post_raw(&self, raw: &mut ibv_send_wr) -> Result<(), PostError> {
-        // Of one request it is known which the provider did not take.
-        let mut bad = MaybeUninit::uninit();
-        // SAFETY: the queue pair lives; the request and its list live through the call, by the borrow that their types
-        // carry. That the memory named by key lives on is the promise of `post_send`'s caller.
-        match unsafe { (self.post_send)(self.raw, raw, bad.as_mut_ptr()) } {
-            0 => Ok(()),
-            failed => Err(PostError(failed)),
-        }
-    }
-
-    /// Posts a request over registered memory. Does not block.
-    ///
-    /// # Safety
-    /// The memory of the pieces stays valid until a completion reports that the request has ended (its own, or a later one
-    /// of this queue pair), or the queue pair is gone. Memory that is read into (reads, atomics) is touched by nothing
-    /// else until then. A datagram's address handle lives as long.
-    ///
-    /// # Errors
-    /// The provider's error number; [`PostError::is_full`]: try again later.
-    #[inline]
-    pub unsafe fn post_send(&self, mut request: SendWr<'_>) -> Result<(), PostError> {
-        self.post_raw(&mut request.0)
-    }
-
-    /// Posts a request with inline data, which are copied before this returns. Does not block.
-    ///
-    /// A datagram's address handle must live until the request has ended; a dropped one gives an error completion at
-    /// worst on providers that read it late, so the transports keep handles as long as endpoints.
-    ///
-    /// # Errors
-    /// As [`Qp::post_send`]. More data than [`QpCaps::max_inline`] are refused.
-    #[inline]
-    pub fn post_inline(&self, mut request: InlineWr<'_>) -> Result<(), PostError> {
-        self.post_raw(&mut request.0)
-    }
-
-    /// Posts receive buffers, as many as fit; returns how many were taken. Not for a queue pair with a shared queue.
-    ///
-    /// # Safety
-    /// Every buffer stays valid, and nothing else accesses it, until its completion has been polled or the queue pair is
-    /// gone.
-    ///
-    /// # Errors
-    /// The provider's error number if none was taken.
-    pub unsafe fn post_recv(&self, buffers: &[RecvSlot]) -> Result<usize, PostError> {
-        let Some(post) = self.pd.context().ops().post_recv else { return Err(PostError(libc::ENOSYS)) };
-        post_in_chains(buffers, |first, bad| {
-            // SAFETY: the queue pair lives; `first` heads a chain that lives through the call; the caller promises the
-            // buffers.
-            unsafe { post(self.raw, first, bad) }
-        })
-    }
-}
-
-impl QpControl {
     /// Its number on the wire, 24 bits.
     #[inline]
     pub fn number(&self) -> u32 {
@@ -299,19 +222,19 @@ impl QpControl {
 
     /// The sizes that the provider gave; at least those asked for.
     pub fn caps(&self) -> QpCaps {
-        self.caps
+        self.rest.caps
     }
 
     /// The domain it is in.
     pub fn pd(&self) -> &Arc<Pd> {
-        &self.pd
+        &self.rest.pd
     }
 
     fn modify(&self, attr: &mut ibv_qp_attr, mask: i32, what: &str) -> Result<(), IbError> {
         // SAFETY: the queue pair lives, and `attr` is valid.
-        match unsafe { (self.pd.context().table().modify_qp)(self.raw, attr, mask) } {
+        match unsafe { (self.rest.pd.context().table().modify_qp)(self.raw, attr, mask) } {
             0 => Ok(()),
-            failed => Err(self.pd.context().error(
+            failed => Err(self.rest.pd.context().error(
                 "ibv_modify_qp",
                 failed,
                 &format!("queue pair {:#x} {what}", self.number()),
@@ -438,23 +361,79 @@ impl QpControl {
         // SAFETY: the structure has integers and pointers only, for which zero is a value.
         let mut init: ibv_qp_init_attr = unsafe { MaybeUninit::zeroed().assume_init() };
         // SAFETY: the queue pair lives, and both places are valid.
-        let failed =
-            unsafe { (self.pd.context().table().query_qp)(self.raw, &mut attr, IBV_QP_STATE, &mut init) };
+        let failed = unsafe {
+            (self.rest.pd.context().table().query_qp)(self.raw, &mut attr, IBV_QP_STATE, &mut init)
+        };
         match failed {
             0 => Ok(QpState::from_raw(attr.qp_state)),
-            failed => Err(self.pd.context().error("ibv_query_qp", failed, "")),
+            failed => Err(self.rest.pd.context().error("ibv_query_qp", failed, "")),
         }
+    }
+
+    #[inline]
+    fn post_raw(&self, raw: &mut ibv_send_wr) -> Result<(), PostError> {
+        // Of one request it is known which the provider did not take.
+        let mut bad = MaybeUninit::uninit();
+        // SAFETY: the queue pair lives; the request and its list live through the call, by the borrow that their types
+        // carry. That the memory named by key lives on is the promise of `post_send`'s caller.
+        match unsafe { (self.post_send)(self.raw, raw, bad.as_mut_ptr()) } {
+            0 => Ok(()),
+            failed => Err(PostError(failed)),
+        }
+    }
+
+    /// Posts a request over registered memory. Does not block.
+    ///
+    /// # Safety
+    /// The memory of the pieces stays valid until a completion reports that the request has ended (its own, or a later one
+    /// of this queue pair), or the queue pair is gone. Memory that is read into (reads, atomics) is touched by nothing
+    /// else until then. A datagram's address handle lives as long.
+    ///
+    /// # Errors
+    /// The provider's error number; [`PostError::is_full`]: try again later.
+    #[inline]
+    pub unsafe fn post_send(&self, mut request: SendWr<'_>) -> Result<(), PostError> {
+        self.post_raw(&mut request.0)
+    }
+
+    /// Posts a request with inline data, which are copied before this returns. Does not block.
+    ///
+    /// A datagram's address handle must live until the request has ended; a dropped one gives an error completion at
+    /// worst on providers that read it late, so the transports keep handles as long as endpoints.
+    ///
+    /// # Errors
+    /// As [`Qp::post_send`]. More data than [`QpCaps::max_inline`] are refused.
+    #[inline]
+    pub fn post_inline(&self, mut request: InlineWr<'_>) -> Result<(), PostError> {
+        self.post_raw(&mut request.0)
+    }
+
+    /// Posts receive buffers, as many as fit; returns how many were taken. Not for a queue pair with a shared queue.
+    ///
+    /// # Safety
+    /// Every buffer stays valid, and nothing else accesses it, until its completion has been polled or the queue pair is
+    /// gone.
+    ///
+    /// # Errors
+    /// The provider's error number if none was taken.
+    pub unsafe fn post_recv(&self, buffers: &[RecvSlot]) -> Result<usize, PostError> {
+        let Some(post) = self.rest.pd.context().ops().post_recv else { return Err(PostError(libc::ENOSYS)) };
+        post_in_chains(buffers, |first, bad| {
+            // SAFETY: the queue pair lives; `first` heads a chain that lives through the call; the caller promises the
+            // buffers.
+            unsafe { post(self.raw, first, bad) }
+        })
     }
 }
 
-impl Drop for QpControl {
+impl Drop for Qp {
     fn drop(&mut self) {
         // SAFETY: destroyed once, here. The library waits for unacknowledged asynchronous events, and
         // `Context::next_event` leaves none.
-        let failed = unsafe { (self.pd.context().table().destroy_qp)(self.raw) };
+        let failed = unsafe { (self.rest.pd.context().table().destroy_qp)(self.raw) };
         if failed != 0 {
             ucs::log::warn!(
-                device = self.pd.context().device_name(),
+                device = self.rest.pd.context().device_name(),
                 errno = failed,
                 "ibv_destroy_qp failed"
             );

@@ -1,9 +1,9 @@
-//! What wakes a sleeper: one descriptor for the completion channels of both queues, and for endpoints that were connected.
+//! What wakes a sleeper: one descriptor for the completion channels of both queues.
 
 use std::os::fd::{AsRawFd, RawFd};
 use std::sync::Arc;
 
-use ucs::event_set::{EventFd, EventSet, Events};
+use ucs::event_set::{EventSet, Events};
 use uct_ib::verbs::{CompChannel, Context};
 use uct_plugin::{Error, Failure, Result};
 
@@ -12,8 +12,6 @@ pub(crate) struct Wakeup {
     set: EventSet,
     pub(crate) rx: Arc<CompChannel>,
     pub(crate) tx: Arc<CompChannel>,
-    /// Readable when an attempt to connect has ended.
-    pub(crate) connected: Arc<EventFd>,
 }
 
 impl Wakeup {
@@ -24,9 +22,7 @@ impl Wakeup {
         let set = EventSet::new().map_err(system)?;
         set.add(rx.fd(), Events::READ, 0).map_err(system)?;
         set.add(tx.fd(), Events::READ, 1).map_err(system)?;
-        let connected = Arc::new(EventFd::new().map_err(system)?);
-        set.add(&*connected, Events::READ, 2).map_err(system)?;
-        Ok(Wakeup { set, rx, tx, connected })
+        Ok(Wakeup { set, rx, tx })
     }
 
     pub(crate) fn fd(&self) -> RawFd {

@@ -49,11 +49,6 @@ impl Mailbox {
         self.is_watched.store(is_watched, Ordering::Relaxed);
     }
 
-    /// There is something for progress elsewhere, and the sleeper is woken in another way.
-    pub(crate) fn note(&self) {
-        self.mark(false);
-    }
-
     fn mark(&self, wakes: bool) {
         // SYNC: pairs with the loads above.
         self.is_full.store(true, Ordering::Release);

@@ -17,8 +17,7 @@ pub(crate) fn start(
     completion: Option<Completion>,
 ) -> Result<Outcome> {
     let mut waits = Vec::new();
-    // One that is being connected has sent nothing.
-    for ep in conns.all().iter().filter(|ep| flags.cancel || !ep.queue.is_connecting()) {
+    for ep in conns.all() {
         match ep.flush_with(flags, None) {
             Ok(Outcome::Done) => {}
             Ok(Outcome::InProgress) => waits.push((ep.index, ep.queue.last())),

@@ -2,13 +2,11 @@
 
 use std::cell::Cell;
 
-use uct_ib::connector::Connector;
 use uct_ib::verbs::Sge;
 use uct_plugin::traits::ErrorHandler;
 use uct_plugin::{Completion, PendingQueue, Unpack, completion};
 
 use super::agenda::Agenda;
-use super::conn::ConnectAttempt;
 use super::receiving::Receiving;
 use crate::io::buffer::{Buffers, ReadBuffer, SmallBuffer};
 use crate::io::completions::Completions;
@@ -16,8 +14,6 @@ use crate::io::limits::Limits;
 
 /// What all connections share. It outlives their queue pairs.
 pub(crate) struct Shared {
-    /// Its threads may hold queue pairs longer than the connections do: it ends first.
-    pub(crate) connector: Connector<ConnectAttempt>,
     pub(crate) completions: Completions,
     /// Completions that the send queue's completion queue has room for.
     pub(crate) cq_available: Cell<u32>,

@@ -11,8 +11,6 @@ use super::wire::Immediate;
 enum Gate {
     /// The peer's endpoint is not known yet.
     NotConnected,
-    /// The peer's endpoint is known, and its hardware address may not be yet.
-    Connecting,
     Open,
     /// A fence waits for reads and atomics; only what the connection posts on its own account goes through.
     Fenced,
@@ -65,26 +63,10 @@ impl SendQueue {
         }
     }
 
-    /// The peer is known, and takes so many messages to begin with. [`SendQueue::open`] or [`SendQueue::disconnect`] follows.
+    /// The peer is known, and takes so many messages to begin with.
     pub(crate) fn connect(&self, credits: u32) {
         self.credits.set(credits);
-        self.gate.set(Gate::Connecting);
-    }
-
-    /// It is connected.
-    pub(crate) fn open(&self) {
         self.gate.set(Gate::Open);
-    }
-
-    /// It could not be connected, and may be to another peer.
-    pub(crate) fn disconnect(&self) {
-        self.credits.set(0);
-        self.gate.set(Gate::NotConnected);
-    }
-
-    /// Whether the peer is known, and it is not connected yet.
-    pub(crate) fn is_connecting(&self) -> bool {
-        self.gate.get() == Gate::Connecting
     }
 
     /// Lets nothing more be posted.
@@ -92,7 +74,7 @@ impl SendQueue {
         self.gate.set(Gate::Shut);
     }
 
-    /// Whether it is connected, and has not failed.
+    /// Whether the peer's endpoint is known, and the connection has not failed.
     #[inline]
     pub(crate) fn is_connected(&self) -> bool {
         matches!(self.gate.get(), Gate::Open | Gate::Fenced)
@@ -284,7 +266,6 @@ mod tests {
     fn connected(length: u32) -> SendQueue {
         let queue = SendQueue::new(length);
         queue.connect(8);
-        queue.open();
         queue
     }
 
@@ -294,10 +275,7 @@ mod tests {
         assert!(!queue.has_room() && !queue.has_own_room() && !queue.is_connected());
         assert!(!queue.fence(), "there is nothing to hold up");
         queue.connect(8);
-        assert!(!queue.has_room() && !queue.has_own_room() && !queue.is_connected() && !queue.is_open());
-        assert!(queue.is_connecting() && !queue.fence(), "there is nothing to hold up");
-        queue.open();
-        assert!(queue.has_room() && queue.is_connected() && !queue.is_connecting());
+        assert!(queue.has_room() && queue.is_connected());
         assert_eq!(queue.credits(), 8);
         assert!(queue.fence() && !queue.fence());
         queue.shut();

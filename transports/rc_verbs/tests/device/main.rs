@@ -6,7 +6,6 @@
 
 mod bad_input;
 mod closing;
-mod connecting;
 mod failure;
 mod hostile;
 mod link;

@@ -57,8 +57,7 @@ impl Conn {
             return true;
         }
         let is_flushed = || {
-            let flushed = self.lane.get().map(|lane| lane.ep.flush(Flush::empty(), None));
-            !matches!(flushed, Some(Ok(Posted::InProgress) | Err(Status::NO_RESOURCE)))
+            self.lane.get().is_none_or(|lane| lane.ep.flush(Flush::empty(), None) != Ok(Posted::InProgress))
         };
         has_ended && is_flushed()
     }

@@ -1,37 +1,15 @@
 //! Connecting a queue pair to one of the peer's.
 
-use std::sync::Arc;
-
-use uct_ib::connector::{Attempt, Outcome};
-use uct_ib::verbs::{Access, QpControl, RcConnect};
-use uct_ib::{DeviceAddress, Gid, GidKind, IbError, PortAddress};
+use uct_ib::verbs::{Access, RcConnect};
+use uct_ib::{DeviceAddress, PortAddress};
 use uct_plugin::{Error, Failure, Result};
 
 use super::Conn;
 use crate::proto::addr::EpAddress;
 
-/// Connecting one queue pair.
-pub(crate) struct ConnectAttempt {
-    qp: Arc<QpControl>,
-    connect: RcConnect,
-    peer: Gid,
-}
-
-impl Attempt for ConnectAttempt {
-    fn peer(&self) -> Gid {
-        self.peer
-    }
-
-    fn run(&self) -> Result<(), IbError> {
-        self.qp.connect_rc(&self.connect)
-    }
-
-    fn discard(&self) {
-        if let Err(error) = self.qp.fail() {
-            ucs::log::debug!(%error, "rc_verbs: a queue pair that nothing needs stays as it is");
-        }
-    }
-}
+/// How often the kernel is asked to connect while it does not learn the peer's hardware address. Each time it waits for a
+/// second, in which it sends about one request; a single lost packet must not be fatal.
+const RESOLVE_ATTEMPTS: u32 = 3;
 
 impl Conn {
     /// What the peer has to know.
@@ -51,8 +29,7 @@ impl Conn {
         (self.qp.number().wrapping_mul(0x9e37_79b9) ^ self.shared.salt) & 0xff_ffff
     }
 
-    /// Connects it to the peer's endpoint of this address, which is on this device, from `port`. It may be connecting still when this
-    /// returns: see [`Conn::end_connecting`].
+    /// Connects it to the peer's endpoint of this address, which is on this device, from `port`.
     pub(crate) fn connect(
         &self,
         port: &PortAddress,
@@ -87,57 +64,39 @@ impl Conn {
             rnr_retry: limits.rnr_retry,
         };
         self.qp.init_rc(port.port.number, port.pkey_index(), access)?;
+        self.connect_qp(&connect, device)?;
         self.queue.connect(u32::from(address.window));
-        // InfiniBand has no address to resolve.
-        let outcome = if device.kind == GidKind::InfiniBand {
-            let result = self.qp.connect_rc(&connect);
-            Some(Outcome { key: self.index, peer: device.gid, result, attempts: 1 })
-        } else {
-            let attempt = ConnectAttempt { qp: self.qp.control(), connect, peer: device.gid };
-            self.shared.connector.start(self.index, attempt)
-        };
-        match outcome {
-            Some(outcome) => self.connected(outcome).inspect_err(|_| self.queue.disconnect()),
-            None => Ok(()),
-        }
+        ucs::log::debug!(
+            qp = self.qp.number(),
+            peer = address.qp,
+            gid = %device.gid,
+            window = address.window,
+            "rc_verbs: connected"
+        );
+        Ok(())
     }
 
-    /// An attempt to connect has ended, after [`Conn::connect`] has returned. From progress.
-    pub(crate) fn end_connecting(&self, outcome: Outcome) {
-        // The last check: what has failed or was destroyed meanwhile is not opened again.
-        if self.failure().is_some() || self.is_destroyed() || !self.queue.is_connecting() {
-            return;
-        }
-        match self.connected(outcome) {
-            Ok(()) => self.shared.pending.schedule(&self.group),
-            Err(failure) => self.fail(failure.status, &failure.reason),
-        }
-    }
-
-    /// Gives up connecting, if it is.
-    pub(crate) fn stop_connecting(&self) {
-        if self.queue.is_connecting() {
-            self.shared.connector.cancel(self.index);
-        }
-    }
-
-    /// Opens it if the queue pair is connected.
-    fn connected(&self, outcome: Outcome) -> Result<(), Failure> {
-        let Outcome { peer, result, attempts, .. } = outcome;
-        match result {
-            Ok(()) => {
-                self.queue.open();
-                ucs::log::debug!(qp = self.qp.number(), gid = %peer, attempts, "rc_verbs: connected");
-                Ok(())
+    /// Connects the queue pair. Blocks for [`RESOLVE_ATTEMPTS`] seconds if the peer's address does not resolve.
+    fn connect_qp(&self, connect: &RcConnect, device: &DeviceAddress) -> Result<(), Failure> {
+        let mut attempt = 1;
+        loop {
+            match self.qp.connect_rc(connect) {
+                Err(error) if error.is_timeout() && attempt < RESOLVE_ATTEMPTS => {
+                    ucs::log::debug!(qp = self.qp.number(), gid = %device.gid, attempt, %error, "rc_verbs: asked again");
+                    attempt += 1;
+                }
+                Err(error) if error.is_timeout() => {
+                    return Err(Failure::new(
+                        Error::TIMED_OUT,
+                        format!(
+                            "the peer's address {} was not resolved: no reply to ARP or neighbour discovery, tried {attempt} times \
+                             for a second each; check that the peer is up and in this network ({error})",
+                            device.gid
+                        ),
+                    ));
+                }
+                other => return other.map_err(Failure::from),
             }
-            Err(error) if error.is_timeout() => Err(Failure::new(
-                Error::TIMED_OUT,
-                format!(
-                    "the peer's address {peer} was not resolved: no reply to ARP or neighbour discovery, tried {attempts} times \
-                     for a second each; check that the peer is up and in this network ({error})"
-                ),
-            )),
-            Err(error) => Err(Failure::from(error)),
         }
     }
 }

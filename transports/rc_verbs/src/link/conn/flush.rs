@@ -42,9 +42,6 @@ impl Conn {
             // What the failure has ended is flushed.
             return if self.queue.is_quiet() { Err(error) } else { self.notify(completion) };
         }
-        if self.queue.is_connecting() {
-            return Err(Error::NO_RESOURCE);
-        }
         if self.queue.is_quiet() && self.group.is_empty() && self.emulated.borrow().is_empty() {
             return Ok(Outcome::Done);
         }

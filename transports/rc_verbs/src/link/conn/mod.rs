@@ -14,8 +14,6 @@ mod receive;
 mod rma;
 mod send;
 
-pub(crate) use connect::ConnectAttempt;
-
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::rc::Rc;
@@ -91,7 +89,6 @@ impl Conn {
     pub(crate) fn shut(&self, error: Error) -> bool {
         let is_first = self.status.fail(error);
         if is_first {
-            self.stop_connecting();
             self.queue.shut();
         }
         is_first

@@ -34,9 +34,6 @@ impl Conn {
         if let Some(error) = self.failure() {
             return error;
         }
-        if self.queue.is_connecting() {
-            return Error::NO_RESOURCE;
-        }
         if !self.queue.is_connected() {
             return Error::NOT_CONNECTED;
         }
