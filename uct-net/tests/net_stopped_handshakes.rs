@@ -9,7 +9,6 @@ mod support;
 #[path = "support/victim.rs"]
 mod victim;
 
-use std::io::Write;
 use std::pin::pin;
 use std::time::Duration;
 
@@ -18,7 +17,7 @@ use gate::{At, Gate};
 use support::{LIMIT, LOOPBACK, net, patient};
 use uct_net::local::{Connection, Listener, Net};
 use uct_net::{NetOptions, Result};
-use victim::{Fate, Victim};
+use victim::{Fate, Victim, meet};
 
 /// What the child is: `client TRANSPORT ADDRESS` or `server`.
 const ROLE: &str = "UCT_NET_STOPPED_HANDSHAKE";
@@ -47,15 +46,7 @@ fn the_peer() {
     let Ok(role) = std::env::var(ROLE) else { return };
     let net = net(patient());
     let served = net.block_on(async {
-        let connection = match role.split(' ').collect::<Vec<_>>()[..] {
-            ["client", transport, address] => net.connect(address).require(transport).await?,
-            _ => {
-                let mut listener = net.listen(LOOPBACK).await?;
-                println!("\nlistening {}", listener.address());
-                std::io::stdout().flush().expect("the parent reads");
-                listener.accept().await?.accept().await?
-            }
-        };
+        let connection = meet(&net, &role).await?;
         echo(&connection).await
     });
     // Unless the survivor has given up.

@@ -7,14 +7,13 @@ mod support;
 #[path = "support/victim.rs"]
 mod victim;
 
-use std::io::Write;
 use std::pin::{Pin, pin};
 use std::time::Duration;
 
 use support::{LIMIT, LOOPBACK, net, patient, with};
 use uct_net::local::{Connection, Net};
 use uct_net::{Error, Result};
-use victim::{Fate, Victim, stop_here};
+use victim::{Fate, Victim, meet, stop_here};
 
 /// What the child is: `STAGE client TRANSPORT ADDRESS` or `STAGE server`.
 const ROLE: &str = "UCT_NET_STOPPED_PEER";
@@ -65,15 +64,7 @@ fn the_peer() {
     let threshold = if stage == "Writing" { "inf" } else { "256k" };
     let net = Net::new(&with(&[("rndv_thresh", threshold)]), patient()).expect("a net");
     let outcome = net.block_on(async {
-        let connection = match role.split(' ').collect::<Vec<_>>()[..] {
-            ["client", transport, address] => net.connect(address).require(transport).await?,
-            _ => {
-                let mut listener = net.listen(LOOPBACK).await?;
-                println!("\nlistening {}", listener.address());
-                std::io::stdout().flush().expect("the parent reads");
-                listener.accept().await?.accept().await?
-            }
-        };
+        let connection = meet(&net, role).await?;
         assert_eq!(&*connection.recv().within(LIMIT).await?, b"stop");
         match stage {
             "Writing" | "Offering" => stop_in(&net, connection.send(&vec![7; LARGE])).await?,

@@ -2,11 +2,14 @@
 
 #![allow(dead_code, reason = "each test program uses a part")]
 
+use std::io::Write;
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
+use uct_net::Result;
+use uct_net::local::{Connection, Net};
 
-use super::support::LIMIT;
+use super::support::{LIMIT, LOOPBACK};
 
 /// What happens to a peer at some stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -74,4 +77,17 @@ impl Victim {
 /// Stops this process. Returns when it goes on.
 pub fn stop_here() {
     kill_process(rustix::process::getpid(), Signal::STOP).expect("it is this process");
+}
+
+/// The connection of the process that is to be stopped: as `client TRANSPORT ADDRESS`, or as a listener that prints its address.
+pub async fn meet(net: &Net, role: &str) -> Result<Connection> {
+    match role.split(' ').collect::<Vec<_>>()[..] {
+        ["client", transport, address] => net.connect(address).require(transport).await,
+        _ => {
+            let mut listener = net.listen(LOOPBACK).await?;
+            println!("\nlistening {}", listener.address());
+            std::io::stdout().flush().expect("the parent reads");
+            listener.accept().await?.accept().await
+        }
+    }
 }
