@@ -24,6 +24,15 @@ impl Failure {
         Failure { message: message.into(), status }
     }
 
+    /// The same, with lines below it.
+    pub fn with_lines(mut self, lines: Vec<&str>) -> Self {
+        for line in lines {
+            self.message.push('\n');
+            self.message += line;
+        }
+        self
+    }
+
     /// The status to exit with.
     pub fn status(&self) -> u8 {
         self.status

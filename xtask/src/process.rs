@@ -5,7 +5,7 @@ use crate::failure::{Context, Failure, Outcome};
 use rustix::process::{Pid, Signal, kill_process};
 use std::collections::{BTreeMap, VecDeque};
 use std::fs;
-use std::io::Read;
+use std::io::{BufRead, BufReader, Read};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::{Mutex, OnceLock, PoisonError};
 use std::thread;
@@ -119,13 +119,55 @@ pub fn run_side_by_side(at_a_time: usize, commands: Vec<Command>, limit: Duratio
     Err(Failure::new(failures.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")))
 }
 
-/// Shows a command that has ended, with its output.
+/// Shows a command that has ended, with its output. A failure has the lines that say what failed.
 fn show(command: &Command, ended: Outcome<(ExitStatus, String, String)>) -> Outcome {
     echo(command);
     let (status, stdout, stderr) = ended?;
     eprint!("{stderr}");
     print!("{stdout}");
-    check(command, status)
+    check(command, status).map_err(|failure| failure.with_lines(telling(&format!("{stdout}\n{stderr}"))))
+}
+
+/// Runs tests, whose standard error is shown as it comes. A failure has the lines that say what failed.
+pub fn run_tests(command: &mut Command, limit: Duration) -> Outcome {
+    echo(command);
+    let mut child = spawn(command.stderr(Stdio::piped()))?;
+    let shown = child.stderr.take().map(|pipe| thread::spawn(move || show_and_keep(pipe)));
+    let status = wait(&mut child, limit, &line(command));
+    let printed = shown.and_then(|shown| shown.join().ok()).unwrap_or_default();
+    check(command, status?).map_err(|failure| failure.with_lines(telling(&printed)))
+}
+
+fn show_and_keep(pipe: impl Read) -> String {
+    let mut kept = String::new();
+    for line in BufReader::new(pipe).split(b'\n').map_while(Result::ok) {
+        let line = String::from_utf8_lossy(&line);
+        eprintln!("{line}");
+        kept += &line;
+        kept.push('\n');
+    }
+    kept
+}
+
+/// The lines that name the tests that failed, and the places and messages of panics; the first of them, if there are many.
+fn telling(printed: &str) -> Vec<&str> {
+    const LINES: usize = 40;
+    /// With the line of a panic.
+    const AFTER_PANIC: usize = 2;
+    const ENDINGS: &[&str] = &["FAIL [", "TIMEOUT [", "LEAK-FAIL [", "SIGABRT [", "SIGSEGV ["];
+    let mut more = 0;
+    let mut told = Vec::new();
+    for line in printed.lines() {
+        let panics = line.contains("panicked at");
+        more = if panics { AFTER_PANIC + 1 } else { more };
+        let names = ENDINGS.iter().any(|ending| line.trim_start().starts_with(ending));
+        if (more > 0 || names || line.ends_with("... FAILED")) && !told.contains(&line) {
+            told.push(line);
+        }
+        more = more.saturating_sub(1);
+    }
+    told.truncate(LINES);
+    told
 }
 
 fn check(command: &Command, status: ExitStatus) -> Outcome {
@@ -285,6 +327,21 @@ mod tests {
         let failure = run_side_by_side(2, commands, Duration::from_secs(60)).unwrap_err().to_string();
         assert!(failure.contains("exit status: 3") && failure.contains("exit status: 4"), "{failure}");
         assert_eq!(failure.lines().count(), 2, "{failure}");
+    }
+
+    #[test]
+    fn a_failure_of_tests_names_them() {
+        let printed = "PASS [ 0.1s] a\n  FAIL [ 0.2s] (1/2) uct-net::net_idle asleep\nthread 'x' panicked at a.rs:1:2:\n\
+                       left: 1\nright: 2\nnote: more\n  FAIL [ 0.2s] (1/2) uct-net::net_idle asleep\ntest b ... FAILED\n";
+        let told = telling(printed).join("|");
+        let expected = "  FAIL [ 0.2s] (1/2) uct-net::net_idle asleep|thread 'x' panicked at a.rs:1:2:|left: 1|right: 2|\
+                        test b ... FAILED";
+        assert_eq!(told, expected);
+
+        let mut tests = Command::new("sh");
+        tests.args(["-c", "echo '  FAIL [ 0.2s] one' >&2; echo more >&2; exit 100"]);
+        let failure = run_tests(&mut tests, Duration::from_secs(10)).unwrap_err().to_string();
+        assert!(failure.ends_with("exit status: 100\n  FAIL [ 0.2s] one"), "{failure}");
     }
 
     #[test]

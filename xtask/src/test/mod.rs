@@ -16,7 +16,7 @@ mod witness;
 
 use crate::apt::{self, Package};
 use crate::failure::{Failure, Outcome};
-use crate::process::{build_for_once, cargo, run as run_command, run_side_by_side};
+use crate::process::{build_for_once, cargo, run as run_command, run_side_by_side, run_tests};
 use crate::steps::{Steps, Verdict};
 use crate::workspace::{BUILD_LIMIT, CONFORMANCE, EVERYTHING, Workspace};
 use crate::{check, config, footprint, hello, instructions, vm};
@@ -172,7 +172,7 @@ fn tests(workspace: &Workspace) -> Outcome {
         test.args(names.flat_map(|name| ["--test", name]));
     }
     require_root(&mut test);
-    run_command(test.arg("--workspace").current_dir(workspace.root()), TEST_LIMIT)
+    run_tests(test.arg("--workspace").current_dir(workspace.root()), TEST_LIMIT)
 }
 
 /// Whether this is root with the capabilities that tests need: to give files away, to become another user, to make namespaces.
