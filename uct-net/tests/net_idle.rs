@@ -8,7 +8,7 @@ use std::future::poll_fn;
 use std::sync::{Arc, Mutex, mpsc};
 use std::task::{Poll, Waker};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures_util::{StreamExt, TryStreamExt, stream};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
