@@ -9,12 +9,18 @@ mod seed;
 mod skip;
 mod support;
 
+use std::future::poll_fn;
+use std::pin::{Pin, pin};
+use std::sync::mpsc;
+use std::task::Poll;
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use raw::Raw;
 use support::random::{Random, polled};
 use support::{LIMIT, pair, pair_of, transports, with};
-use uct_net::NetOptions;
+use uct_core::Capabilities;
+use uct_net::{NetOptions, Result};
 
 /// Longer messages are offered; what fits into one message of the transport is sent so anyway.
 const FROM: &str = "20k";
@@ -76,6 +82,108 @@ fn messages_around_the_limit_come_whole_and_in_order() {
     }
 }
 
+/// Parts of one memory, at once and in order with messages that are copied: short ones, large ones, and ones that only a copy can send.
+#[test]
+fn slices_of_memory_are_sent_as_messages() {
+    const RANGES: [(usize, usize); 8] = [
+        (0, 8),
+        (8, 100_000),
+        (100_000, 100_000),
+        (1, 300_000),
+        (64, 20_473),
+        (0, 1 << 20),
+        (5, 1000),
+        (0, 200_000),
+    ];
+    for transport in transports() {
+        for from in ["1", FROM, "inf"] {
+            let wanted = transport.clone();
+            pair_of(
+                &with(&[("rndv_thresh", from)]),
+                support::patient(),
+                async |_net, mut listener| {
+                    let connection = listener.accept().await?.accept().await?;
+                    let bytes = message(7, (1 << 20) - 8);
+                    for (start, end) in RANGES {
+                        let came = connection.recv().within(LIMIT).await?;
+                        assert!(*came == bytes[start..end], "{start}..{end}");
+                    }
+                    let came = connection.recv().within(LIMIT).await?;
+                    let blocks: Vec<u8> =
+                        bytes.chunks(100).flat_map(|block| &block[..60]).take(60_000).copied().collect();
+                    assert!(*came == *blocks, "a strided slice");
+                    connection.send(b"all").within(LIMIT).await?;
+                    connection.close().within(LIMIT).await
+                },
+                async move |net, address| {
+                    let connection = net.connect(address).require(&*wanted).await?;
+                    let memory = connection.allocate(1 << 20)?;
+                    memory.write(0, &message(7, (1 << 20) - 8));
+                    let sends = RANGES.map(|(start, end)| connection.send_slice(memory.slice(start..end)));
+                    let strided = connection.send_slice(memory.slice(..).strided(60, 100, 1000));
+                    // What is in flight keeps it.
+                    let sends = join_all(sends.into_iter().chain([strided]));
+                    for outcome in sends.await {
+                        outcome?;
+                    }
+                    assert_eq!(*connection.recv().within(LIMIT).await?, *b"all");
+                    Ok(())
+                },
+            );
+        }
+    }
+}
+
+/// Where the peer can read it in place it finds what the memory holds by then, which shows that nothing was copied.
+#[test]
+fn a_large_slice_is_read_in_the_senders_memory() {
+    const LENGTH: usize = 200_000;
+    for transport in transports() {
+        let wanted = transport.clone();
+        let (rests, is_at_rest) = mpsc::channel();
+        let (changed, is_changed) = mpsc::channel();
+        pair_of(
+            &with(&[("rndv_thresh", FROM)]),
+            support::patient(),
+            async move |_net, mut listener| {
+                let connection = listener.accept().await?.accept().await?;
+                connection.recv().within(LIMIT).await?;
+                // From here on this thread reads nothing until it is told.
+                rests.send(()).expect("the sender waits");
+                let in_place = is_changed.recv_timeout(LIMIT).expect("the sender has changed its memory");
+                let came = connection.recv().within(LIMIT).await?;
+                assert!(
+                    *came == [1 + u8::from(in_place); LENGTH],
+                    "in place: {in_place}, it came as {}",
+                    came[0]
+                );
+                connection.close().within(LIMIT).await
+            },
+            async move |net, address| {
+                let connection = net.connect(address).require(&*wanted).await?;
+                connection.send(b"here").within(LIMIT).await?;
+                is_at_rest.recv_timeout(LIMIT).expect("the receiver rests");
+                let memory = connection.allocate(LENGTH)?;
+                memory.fill(0, LENGTH, 1);
+                let mut send = pin!(connection.send_slice(memory.slice(..LENGTH)));
+                let at_once = poll_fn(|context| Poll::Ready(send.as_mut().poll(context))).await;
+                memory.fill(0, LENGTH, 2);
+                let iface = connection.iface();
+                let native = iface.capabilities().difference(iface.emulated());
+                let in_place = native.contains(Capabilities::GET_ZCOPY);
+                assert!(in_place || !wanted.starts_with("posix"), "shared memory is read in place");
+                changed.send(in_place).expect("the receiver waits");
+                match at_once {
+                    Poll::Ready(outcome) => outcome?,
+                    Poll::Pending => send.await?,
+                }
+                assert!(connection.closed().await.is_closed_by_peer());
+                Ok(())
+            },
+        );
+    }
+}
+
 #[test]
 fn sends_and_receives_of_large_messages_that_are_dropped_lose_nothing_and_double_nothing() {
     let seed = seed::printed() | 1;
@@ -116,13 +224,20 @@ fn sends_and_receives_of_large_messages_that_are_dropped_lose_nothing_and_double
                 for number in 0..400 {
                     let most = if random.below(2) == 0 { 200_000 } else { 500 };
                     let message = message(number, random.below(most) as usize);
+                    let send: Pin<Box<dyn Future<Output = Result>>> = if random.below(2) == 0 {
+                        let memory = connection.allocate(message.len())?;
+                        memory.write(0, &message);
+                        Box::pin(connection.send_slice(memory.slice(..message.len())))
+                    } else {
+                        Box::pin(connection.send(&message))
+                    };
                     let done = match random.below(3) {
-                        0 => polled(random.below(6), connection.send(&message)).await.transpose()?.is_some(),
+                        0 => polled(random.below(6), send).await.transpose()?.is_some(),
                         1 => {
                             let limit = Duration::from_micros(random.below(300));
-                            connection.send(&message).within(limit).await.is_ok()
+                            net.within(limit, send).await.transpose()?.is_some()
                         }
-                        _ => connection.send(&message).within(LIMIT).await.map(|()| true)?,
+                        _ => send.await.map(|()| true)?,
                     };
                     if done {
                         sent.push(number);

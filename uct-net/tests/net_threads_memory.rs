@@ -119,12 +119,49 @@ fn operations_that_threads_drop_keep_their_memory() {
 }
 
 #[test]
+fn threads_send_slices_of_memory_as_messages() {
+    const THREADS: u8 = 3;
+    /// Of `send_slice`, which the peer reads in place where it can.
+    const LARGE: usize = 300_000;
+    for transport in transports() {
+        let (left, here, right, there) = pair(&transport);
+        let threads: Vec<_> = (1..=THREADS)
+            .map(|number| {
+                let (net, connection) = (right.clone(), there.clone());
+                thread::spawn(move || {
+                    let memory = connection.allocate(LARGE).expect("memory");
+                    memory.write(0, &vec![number; LARGE]);
+                    for length in [LARGE, 100, LARGE - 1] {
+                        within(&net, connection.send_slice(memory.slice(..length)));
+                    }
+                })
+            })
+            .collect();
+        let mut lengths = Vec::new();
+        for _ in 0..3 * THREADS {
+            let message = left.block_on(here.recv().within(LIMIT)).expect("a message");
+            assert!(message.iter().all(|byte| *byte == message[0]), "over {transport}");
+            lengths.push((message[0], message.len()));
+        }
+        for thread in threads {
+            thread.join().expect("a thread");
+        }
+        lengths.sort_by_key(|(number, _)| *number);
+        let expected =
+            (1..=THREADS).flat_map(|number| [LARGE, 100, LARGE - 1].map(|length| (number, length)));
+        assert_eq!(lengths, expected.collect::<Vec<_>>(), "over {transport}");
+    }
+}
+
+#[test]
 fn memory_of_another_net_is_refused_with_the_reason() {
     let (_left, here, right, there) = pair("posix");
     let foreign = here.allocate(64).expect("memory");
-    let error = right.block_on(there.share(&foreign)).expect_err("of the other side");
-    assert_eq!(error.status, Status::INVALID_PARAM);
-    assert!(error.to_string().contains("another Net"), "{error}");
+    for refused in [there.share(&foreign), there.send_slice(foreign.slice(..))] {
+        let error = right.block_on(refused).expect_err("of the other side");
+        assert_eq!(error.status, Status::INVALID_PARAM);
+        assert!(error.to_string().contains("another Net"), "{error}");
+    }
 }
 
 #[test]

@@ -513,6 +513,26 @@ impl MemorySlice {
         self.len() == 0
     }
 
+    /// The memory that it is a part of.
+    pub fn memory(&self) -> &Memory {
+        &self.memory
+    }
+
+    /// Where it begins, as the address that a peer uses with the memory's key; `None` unless it is contiguous.
+    pub fn address(&self) -> Option<u64> {
+        (self.count == 1).then(|| self.memory.address() + self.offset as u64)
+    }
+
+    /// A copy of its bytes, block behind block.
+    pub fn to_vec(&self) -> Vec<u8> {
+        let mut bytes = vec![0; self.len()];
+        let blocks = (0..self.count as usize).map(|block| self.offset + block * self.stride);
+        for (start, target) in blocks.zip(bytes.chunks_mut(self.length.max(1))) {
+            self.memory.read(start, target);
+        }
+        bytes
+    }
+
     pub(crate) fn iov(&self) -> UctIov {
         UctIov {
             buffer: self.memory.as_ptr().wrapping_add(self.offset).cast(),

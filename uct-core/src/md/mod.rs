@@ -126,7 +126,8 @@ impl MemoryDomain {
         &self.inner.name
     }
 
-    fn is_same(&self, other: &MemoryDomain) -> bool {
+    /// Whether both are handles of one domain, whose registrations are each other's.
+    pub fn is_same(&self, other: &MemoryDomain) -> bool {
         Arc::ptr_eq(&self.inner, &other.inner)
     }
 

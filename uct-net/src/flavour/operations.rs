@@ -28,6 +28,11 @@ impl<'a, C: Flavour> Send<'a, C> {
         Send { connection, step: Step::New(message) }
     }
 
+    /// A message that has begun; `None` if it has left already.
+    pub(crate) fn begun(connection: &'a C, queued: Option<Ticket>) -> Send<'a, C> {
+        Send { connection, step: queued.map_or(Step::Done, Step::Queued) }
+    }
+
     /// With a time limit. A message of which nothing has been sent by then is withdrawn.
     pub fn within(self, limit: Duration) -> Within<Send<'a, C>, C::Timer> {
         let connection = self.connection;

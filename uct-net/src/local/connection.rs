@@ -15,7 +15,6 @@ use super::net::NetHandle;
 use super::reactor::Sleep;
 use crate::error::{Error, Result};
 use crate::flavour::{self, Flavour, Timer};
-use crate::proto::envelope::Kind;
 
 /// Progress calls that a receiver makes before it waits for its waker.
 const POLLS: u32 = 8;
@@ -231,10 +230,7 @@ impl Flavour for Connection {
     }
 
     fn begin_send(&self, message: &[u8]) -> Result<Option<Ticket>> {
-        if self.conn().try_send(message)? {
-            return Ok(None);
-        }
-        self.conn().queue(Kind::Last, message.to_vec()).map(Some)
+        self.conn().send(message)
     }
 
     fn poll_left(&self, ticket: Ticket, context: &mut Context<'_>) -> Poll<Result> {

@@ -1,4 +1,4 @@
-//! Remote memory: one side shares it, the other one reads and writes it.
+//! Registered memory: one side shares it and the other one reads and writes it, or a part of it is sent as a message.
 
 use std::cell::RefCell;
 use std::future::poll_fn;
@@ -10,7 +10,7 @@ use uct_core::{
     Access, AtomicOp, Completion, Fetched, Flush, Memory, MemoryKind, MemorySlice, Posted, RemoteKey,
 };
 
-use super::connection::Connection;
+use super::connection::{Connection, Send};
 use crate::error::{Error, Result, Stage};
 use crate::proto::envelope::Kind;
 use crate::proto::handshake::Shared;
@@ -78,6 +78,21 @@ impl Connection {
         let key = self.iface().memory_domain().unpack(&key);
         let key = key.map_err(|refused| self.failed(refused.status, refused.to_string()))?;
         Ok(RemoteMemory { address, length, key })
+    }
+
+    /// Sends a part of registered memory as one message, as [`Connection::send`]. A large one (key `rndv_thresh`) is not copied on this side: the
+    /// peer reads it in the memory, which must not change until this is done, or the message is a mixture. For that it gets the key to the whole
+    /// memory, as by [`Connection::share`], so the memory should hold nothing that the peer may not access. A message is copied
+    /// at the first poll, and needs no key, if it is short, if the peer cannot read it in place (over tcp; a strided slice; memory of another
+    /// domain, or without [`Access::REMOTE_GET`]), or if the peer refuses. Dropping the future withdraws a message of which nothing has been
+    /// sent; otherwise it is sent completely, and keeps the memory registered until then.
+    ///
+    /// # Errors
+    /// As [`Connection::send`].
+    pub async fn send_slice(&self, slice: MemorySlice) -> Result {
+        let queued = self.conn().send_slice(&slice)?;
+        drop(slice);
+        Send::begun(self, queued).await
     }
 
     /// Writes local memory to the peer's memory from byte `offset` on, without a copy. Done when the local memory may be used again; the bytes are

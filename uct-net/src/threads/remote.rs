@@ -1,4 +1,4 @@
-//! Remote memory: one side shares it, the other one reads and writes it; from any thread.
+//! Registered memory: one side shares it and the other one reads and writes it, or a part of it is sent as a message; from any thread.
 
 use std::fmt;
 use std::sync::Arc;
@@ -71,6 +71,20 @@ impl Connection {
     pub fn shared(&self) -> Operation<RemoteMemory> {
         let begin = |_entered: &Entered<'_>, local: local::Connection| async move { local.shared().await };
         self.operation(begin, RemoteMemory::new)
+    }
+
+    /// Sends a part of registered memory as one message, a large one without a copy on this side, as
+    /// [`crate::local::Connection::send_slice`], which says what the peer may access then. Dropping the future withdraws a message of which nothing
+    /// has been sent.
+    ///
+    /// # Errors
+    /// As [`Connection::send`]. The memory belongs to another `Net`.
+    pub fn send_slice(&self, slice: MemorySlice) -> Operation<()> {
+        let begin = |entered: &Entered<'_>, connection: local::Connection| {
+            let slice = self.slice(entered, &slice);
+            async move { connection.send_slice(slice?).await }
+        };
+        self.operation(begin, |_entered, ()| ())
     }
 
     /// Writes local memory to the peer's memory from byte `offset` on, without a copy, as [`crate::local::Connection::put`].

@@ -7,13 +7,14 @@
 use std::rc::Rc;
 
 use ucs::Error as Status;
-use uct_core::{Access, Completion, Memory, Posted, Worker};
+use uct_core::{Access, Completion, MemorySlice, Posted, Worker};
 
 use super::super::lane::Lane;
 use super::super::message::Message;
 use super::Conn;
-use super::offer::{Offer, Read, TransferMode};
-use super::state::{Outgoing, State};
+use super::offer::{Offer, Read, Source, TransferMode};
+use super::state::{Outgoing, State, Ticket};
+use crate::error::Error;
 use crate::proto::envelope::Kind;
 use crate::proto::handshake::Shared;
 
@@ -37,9 +38,9 @@ impl Outgoing {
     }
 
     /// Its memory, if it is registered.
-    pub(super) fn into_memory(self) -> Option<Memory> {
+    pub(super) fn into_source(self) -> Option<Source> {
         match self.mode {
-            TransferMode::Offer { memory, .. } | TransferMode::Refused(memory) => Some(memory),
+            TransferMode::Offer { source, .. } | TransferMode::Refused(source) => Some(source),
             TransferMode::Undecided | TransferMode::Parts => None,
         }
     }
@@ -50,9 +51,7 @@ impl Outgoing {
             TransferMode::Undecided if self.kind == Kind::Last && self.data.len() >= from => {
                 self.mode = lane.offer(&mut self.data);
             }
-            TransferMode::Refused(memory) => {
-                self.data = memory.into_bytes().unwrap_or_else(|memory| memory.to_vec())
-            }
+            TransferMode::Refused(source) => self.data = source.into_bytes(),
             TransferMode::Undecided => {}
             mode => self.mode = mode,
         }
@@ -87,7 +86,20 @@ impl Lane {
             return TransferMode::Parts;
         };
         let description = Shared { address: memory.address(), length: memory.len() as u64, key }.to_bytes();
-        TransferMode::Offer { memory, description, is_sent: false }
+        TransferMode::Offer { source: Source::Own(memory), description, is_sent: false }
+    }
+
+    /// The offer of a part of the application's memory; `None` if the peer cannot read it there.
+    fn offer_slice(&self, slice: &MemorySlice) -> Option<TransferMode> {
+        let large = self.large.as_ref().filter(|large| large.sizes.contains(&slice.len()))?;
+        let memory = slice.memory();
+        if !memory.domain().is_same(&large.domain) || !memory.access().contains(Access::REMOTE_GET) {
+            return None;
+        }
+        let shared =
+            Shared { address: slice.address()?, length: slice.len() as u64, key: memory.packed_key().ok()? };
+        let source = Source::Slice(slice.clone());
+        Some(TransferMode::Offer { source, description: shared.to_bytes(), is_sent: false })
     }
 }
 
@@ -121,11 +133,11 @@ impl State {
         let Some(offered) = self.outgoing.pop_front() else { return Ok(()) };
         let number = offered.number;
         // Registrations do not end inside a transport.
-        let memory = offered.into_memory();
+        let source = offered.into_source();
         if is_taken {
-            self.retired.extend(memory);
-        } else if let Some(memory) = memory {
-            let mode = TransferMode::Refused(memory);
+            self.retired.extend(source);
+        } else if let Some(source) = source {
+            let mode = TransferMode::Refused(source);
             self.outgoing.push_front(Outgoing { number, kind: Kind::Last, data: Vec::new(), sent: 0, mode });
         }
         Ok(())
@@ -133,6 +145,18 @@ impl State {
 }
 
 impl Conn {
+    /// Sends a part of registered memory: the peer reads a large one there, where it can, and everything else is copied now.
+    pub(crate) fn send_slice(self: &Rc<Conn>, slice: &MemorySlice) -> Result<Option<Ticket>, Error> {
+        let offer = match self.lane.get() {
+            Some(lane) if slice.len() >= self.large.from => lane.offer_slice(slice),
+            _ => None,
+        };
+        match offer {
+            Some(offer) => self.queue_as(Kind::Last, Vec::new(), offer).map(Some),
+            None => self.send(&slice.to_vec()),
+        }
+    }
+
     /// Reads what the peer offers, as far as it can be read now. Not to be called inside a transport.
     pub(super) fn fetch(self: &Rc<Conn>, lane: &Lane) {
         let offer = self.state.borrow_mut().offer.take();

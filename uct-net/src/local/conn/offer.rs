@@ -1,6 +1,6 @@
 //! A large message that is offered: at its sender, and at its receiver.
 
-use uct_core::{Completion, Memory, RemoteKey};
+use uct_core::{Completion, Memory, MemorySlice, RemoteKey};
 
 use crate::proto::handshake::Shared;
 
@@ -11,9 +11,27 @@ pub(super) enum TransferMode {
     /// In parts.
     Parts,
     /// Offered, or about to be: its bytes are here, and the description is what the peer is sent.
-    Offer { memory: Memory, description: Vec<u8>, is_sent: bool },
+    Offer { source: Source, description: Vec<u8>, is_sent: bool },
     /// The peer wants it in parts.
-    Refused(Memory),
+    Refused(Source),
+}
+
+/// The registered bytes of a message.
+pub(super) enum Source {
+    /// The message alone.
+    Own(Memory),
+    /// A part of the application's memory.
+    Slice(MemorySlice),
+}
+
+impl Source {
+    /// The bytes, registered no longer than the application has them registered.
+    pub(super) fn into_bytes(self) -> Vec<u8> {
+        match self {
+            Source::Own(memory) => memory.into_bytes().unwrap_or_else(|memory| memory.to_vec()),
+            Source::Slice(slice) => slice.to_vec(),
+        }
+    }
 }
 
 /// A message that the peer offers.

@@ -52,14 +52,31 @@ impl Conn {
         }
     }
 
+    /// Sends a message, or queues it.
+    pub(crate) fn send(self: &Rc<Conn>, message: &[u8]) -> Result<Option<Ticket>, Error> {
+        if self.try_send(message)? {
+            return Ok(None);
+        }
+        self.queue(Kind::Last, message.to_vec()).map(Some)
+    }
+
     /// Queues a message, whatever its length.
     pub(crate) fn queue(self: &Rc<Conn>, kind: Kind, data: Vec<u8>) -> Result<Ticket, Error> {
+        self.queue_as(kind, data, TransferMode::Undecided)
+    }
+
+    pub(super) fn queue_as(
+        self: &Rc<Conn>,
+        kind: Kind,
+        data: Vec<u8>,
+        mode: TransferMode,
+    ) -> Result<Ticket, Error> {
         let number = {
             let mut state = self.state.borrow_mut();
             state.check_sendable(&self.peer)?;
             let number = state.made;
             state.made += 1;
-            state.outgoing.push_back(Outgoing { number, kind, data, sent: 0, mode: TransferMode::Undecided });
+            state.outgoing.push_back(Outgoing { number, kind, data, sent: 0, mode });
             number
         };
         self.pump();

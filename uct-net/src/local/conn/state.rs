@@ -4,10 +4,8 @@ use std::collections::VecDeque;
 
 use ucs::Error as Status;
 
-use uct_core::Memory;
-
 use super::super::message::Message;
-use super::offer::{Offer, TransferMode};
+use super::offer::{Offer, Source, TransferMode};
 use super::wakers::Wakers;
 use crate::error::{Error, Stage};
 use crate::proto::assembly::Assembly;
@@ -31,7 +29,7 @@ pub(super) struct State {
     /// A large message that the peer offers.
     pub(super) offer: Option<Offer>,
     /// Memory of messages that left, registered still.
-    pub(super) retired: Vec<Memory>,
+    pub(super) retired: Vec<Source>,
     pub(super) shared: VecDeque<Shared>,
     pub(super) is_probed: bool,
     pub(super) has_probe_reply: bool,
@@ -103,7 +101,7 @@ impl State {
             self.lost_from.get_or_insert(first.number);
         }
         // Registrations do not end inside a transport.
-        self.retired.extend(self.outgoing.drain(..).filter_map(Outgoing::into_memory));
+        self.retired.extend(self.outgoing.drain(..).filter_map(Outgoing::into_source));
     }
 
     pub(super) fn why_lost(&self, peer: &str) -> Error {
