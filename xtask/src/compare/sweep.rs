@@ -67,9 +67,12 @@ const TESTS: [Test; 6] = [
     Test { ours: "get_bw", ucx: "get_bw", metric: Metric::Bandwidth, header: 0 },
 ];
 
-/// A layout and the colours of UCX's line and of ours.
-const LAYOUTS: [(&str, [&str; 2]); 3] =
-    [("short", ["#ffbb78", "#9ecae1"]), ("bcopy", ["#ff7f0e", "#1f77b4"]), ("zcopy", ["#a63603", "#08306b"])];
+/// A layout and the colours of its lines: UCX's, ours, and ours with everything open.
+const LAYOUTS: [(&str, [&str; 3]); 3] = [
+    ("short", ["#ffbb78", "#9ecae1", "#a1d99b"]),
+    ("bcopy", ["#ff7f0e", "#1f77b4", "#31a354"]),
+    ("zcopy", ["#a63603", "#08306b", "#00441b"]),
+];
 
 /// What is measured: a test in one layout, and the rounds of each size.
 struct Curve {
@@ -292,8 +295,9 @@ fn pictures(contestants: &Contestants, curves: &[Curve]) -> Vec<(String, String)
         let mut series = Vec::new();
         for curve in curves.iter().filter(|curve| curve.test.ours == test.ours) {
             let colours =
-                LAYOUTS.iter().find(|(layout, _)| *layout == curve.layout).map_or([""; 2], |found| found.1);
-            for (whose, name, colour) in [(UCX, "UCX", colours[0]), (OURS, "ours", colours[1])] {
+                LAYOUTS.iter().find(|(layout, _)| *layout == curve.layout).map_or([""; 3], |found| found.1);
+            let lines = [(UCX, "UCX"), (OURS, "ours"), (OPEN, "open")];
+            for ((whose, name), colour) in lines.into_iter().zip(colours) {
                 let points = curve.points.iter();
                 let points: Vec<(f64, f64)> =
                     points.filter_map(|(size, rounds)| Some((*size as f64, rounds.median(whose)?))).collect();
