@@ -142,8 +142,12 @@ fn idle_connections_wake_no_thread() {
         let gate = Gate::default();
         let (ready, is_ready) = mpsc::channel();
         let (address, listening) = mpsc::channel();
-        // A keepalive probe is a wake-up that is asked for.
-        let context = with(&[("tcp.keepalive_interval", "inf")]);
+        // Wake-ups that are asked for: a keepalive probe, and the end of the limits of connecting, which are one timer of the interface.
+        let context = with(&[
+            ("tcp.keepalive_interval", "inf"),
+            ("tcp.connect_timeout", "1h"),
+            ("tcp.hello_timeout", "1h"),
+        ]);
         let server = thread::spawn({
             let (context, ready, gate) = (context.clone(), ready.clone(), gate.clone());
             move || {
