@@ -1,7 +1,11 @@
-//! Connections that have something to send, for the engine to see to when no transport is on the stack.
+//! What the engine does when no transport is on the stack: connections that have something to send, and tasks to wake, whose wakers are code
+//! of the application.
 
 use std::cell::RefCell;
 use std::rc::Rc;
+use std::task::Waker;
+
+use smallvec::SmallVec;
 
 use super::reactor::Reactor;
 use crate::proto::envelope::Token;
@@ -9,12 +13,13 @@ use crate::proto::envelope::Token;
 /// What connections note, and the engine works off.
 pub(crate) struct Agenda {
     due: RefCell<Vec<Token>>,
+    woken: RefCell<SmallVec<[Waker; 1]>>,
     reactor: Rc<Reactor>,
 }
 
 impl Agenda {
     pub(crate) fn new(reactor: Rc<Reactor>) -> Agenda {
-        Agenda { due: RefCell::default(), reactor }
+        Agenda { due: RefCell::default(), woken: RefCell::default(), reactor }
     }
 
     /// The connection has something to send. It is listed once until it was served.
@@ -28,8 +33,26 @@ impl Agenda {
         self.reactor.rouse();
     }
 
+    /// Has the engine wake these tasks. May be called inside a transport.
+    pub(crate) fn wake_later(&self, wakers: impl IntoIterator<Item = Waker>) {
+        let mut woken = self.woken.borrow_mut();
+        woken.extend(wakers);
+        if !woken.is_empty() {
+            drop(woken);
+            self.reactor.rouse();
+        }
+    }
+
+    /// Wakes them. Not to be called inside a transport.
+    pub(crate) fn wake(&self) {
+        let woken = std::mem::take(&mut *self.woken.borrow_mut());
+        for waker in woken {
+            waker.wake();
+        }
+    }
+
     pub(crate) fn is_empty(&self) -> bool {
-        self.due.borrow().is_empty()
+        self.due.borrow().is_empty() && self.woken.borrow().is_empty()
     }
 
     pub(crate) fn take(&self) -> Vec<Token> {

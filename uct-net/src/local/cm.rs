@@ -12,6 +12,7 @@ use ucs::Error as Status;
 use uct_core::cm::{Cm, CmData, CmEp, CmEvent, CmToken, ConnectOptions, Listener, Request};
 use uct_core::{Capabilities, Iface, IfaceAddress, OpenError};
 
+use super::agenda::Agenda;
 use super::channel::{Channel, FailureTarget, LIMITS};
 use super::conn::Conn;
 use super::handshake::Forget;
@@ -155,18 +156,16 @@ enum CallEvent {
 }
 
 /// The latest event of one connection that the client has not processed.
-#[derive(Default)]
 struct Events {
     latest: RefCell<Option<CallEvent>>,
     waker: Cell<Option<Waker>>,
+    agenda: Rc<Agenda>,
 }
 
 impl Events {
     fn add(&self, latest: CallEvent) {
         self.latest.replace(Some(latest));
-        if let Some(waker) = self.waker.take() {
-            waker.wake();
-        }
+        self.agenda.wake_later(self.waker.take());
     }
 
     async fn next(&self) -> CallEvent {
@@ -214,7 +213,9 @@ pub(crate) async fn dial(
     let refused = |reason: String| failed(Status::UNREACHABLE, reason);
     let (cm, address) = open(net, name, Stage::Dial, place)?;
     let _underway = net.reactor.begin_handshake();
-    let (events, target) = (Rc::new(Events::default()), FailureTarget::default());
+    let events =
+        Events { latest: RefCell::default(), waker: Cell::default(), agenda: Rc::clone(&net.agenda) };
+    let (events, target) = (Rc::new(events), FailureTarget::default());
     let (queue, link) = (Rc::clone(&events), Rc::clone(&target));
     let report = move |ep: &CmEp, event: CmEvent<'_>| match event {
         CmEvent::Resolved { device, .. } => queue.add(CallEvent::Resolved(device.to_owned())),
@@ -264,16 +265,17 @@ pub(crate) struct CmListener {
 }
 
 /// Requests that the listener has not accepted yet.
-#[derive(Default)]
 struct Waiting {
     requests: RefCell<VecDeque<Request>>,
     waker: Cell<Option<Waker>>,
+    agenda: Rc<Agenda>,
 }
 
 impl CmListener {
     pub(crate) fn new(net: &NetHandle, name: &str, place: &Place) -> Result<CmListener> {
         let (cm, address) = open(net, name, Stage::Listen, place)?;
-        let waiting = Rc::new(Waiting::default());
+        let (requests, waker, agenda) = (RefCell::default(), Cell::default(), Rc::clone(&net.agenda));
+        let waiting = Rc::new(Waiting { requests, waker, agenda });
         let queue = Rc::clone(&waiting);
         let listener = cm
             .listen(address, None, move |request| queue.add(request))
@@ -327,8 +329,6 @@ impl Waiting {
         }
         requests.push_back(request);
         drop(requests);
-        if let Some(waker) = self.waker.take() {
-            waker.wake();
-        }
+        self.agenda.wake_later(self.waker.take());
     }
 }

@@ -82,7 +82,7 @@ pub(crate) struct NetInner {
     pub(crate) wait: Cell<Wait>,
     pub(crate) reactor: Rc<Reactor>,
     connections: RefCell<Slab<Rc<Conn>>>,
-    agenda: Rc<Agenda>,
+    pub(crate) agenda: Rc<Agenda>,
     lingering: RefCell<Vec<Lingering>>,
     kept: KeptCount,
     large: Large,
@@ -324,6 +324,7 @@ impl NetInner {
         first.map_or(limit, |first| limit.min(first.saturating_duration_since(Instant::now())))
     }
 
+    /// Does what connections left for when no transport is on the stack.
     fn pump_due(&self) -> bool {
         if self.agenda.is_empty() {
             return false;
@@ -333,6 +334,7 @@ impl NetInner {
                 conn.pump_due();
             }
         }
+        self.agenda.wake();
         true
     }
 

@@ -217,12 +217,10 @@ struct Operation {
 impl Operation {
     fn new(connection: &Connection) -> Operation {
         let waker = Rc::new(RefCell::new(None::<Waker>));
-        let woken = Rc::clone(&waker);
+        let (woken, agenda) = (Rc::clone(&waker), Rc::clone(&connection.net().agenda));
         let completion = Completion::with_callback(&connection.net().worker, move |_result| {
             let waker = woken.borrow_mut().take();
-            if let Some(waker) = waker {
-                waker.wake();
-            }
+            agenda.wake_later(waker);
         });
         Operation { completion, waker }
     }

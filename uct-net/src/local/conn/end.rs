@@ -146,7 +146,7 @@ impl Conn {
         }
     }
 
-    /// Fails; the first failure holds.
+    /// Fails; the first failure holds. May be called inside a transport.
     pub(super) fn fail(&self, error: Error) {
         self.close_spans(&error);
         let wakers = {
@@ -154,6 +154,6 @@ impl Conn {
             state.failure.get_or_insert(error);
             state.readers.take().and(state.writers.take())
         };
-        wakers.wake();
+        wakers.wake_later(&self.agenda);
     }
 }

@@ -31,7 +31,7 @@ impl Conn {
                 if is_due {
                     self.become_due();
                 }
-                wakers.wake();
+                wakers.wake_later(&self.agenda);
             }
             Err(mistake) => self.broken(mistake),
         }

@@ -4,6 +4,8 @@ use std::task::{Context, Waker};
 
 use smallvec::SmallVec;
 
+use super::super::agenda::Agenda;
+
 /// The tasks that an event wakes, each once. One needs no memory.
 #[derive(Default)]
 pub(super) struct Wakers(SmallVec<[Waker; 1]>);
@@ -25,7 +27,12 @@ impl Wakers {
         self
     }
 
-    /// Wakes them. No state is borrowed meanwhile.
+    /// Has the engine wake them.
+    pub(super) fn wake_later(self, agenda: &Agenda) {
+        agenda.wake_later(self.0);
+    }
+
+    /// Wakes them. No state is borrowed meanwhile. Not to be called inside a transport.
     pub(super) fn wake(self) {
         for waker in self.0 {
             waker.wake();
