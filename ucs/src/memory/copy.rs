@@ -14,9 +14,28 @@ const STEP: usize = 2048;
 #[inline]
 pub fn copy(to: &mut [u8], from: &[u8]) {
     assert_eq!(to.len(), from.len(), "both have one length");
-    for (to, from) in to.chunks_mut(STEP).zip(from.chunks(STEP)) {
-        to.copy_from_slice(from);
+    // SAFETY: both are so long, and a slice that is written to overlaps no other.
+    unsafe { copy_raw(to.as_mut_ptr(), from.as_ptr(), from.len()) };
+}
+
+/// As [`copy`], of memory to which there is no reference.
+///
+/// # Safety
+/// `to` is writable and `from` readable for `length` bytes, and they do not overlap.
+#[inline]
+pub unsafe fn copy_raw(to: *mut u8, from: *const u8, length: usize) {
+    let mut done = 0;
+    while length - done > STEP {
+        // SAFETY: `done` is below the length.
+        let (to, from) = unsafe { (to.add(done), from.add(done)) };
+        // SAFETY: more than a step is left of both.
+        unsafe { to.copy_from_nonoverlapping(from, STEP) };
+        done += STEP;
     }
+    // SAFETY: `done` is within the length.
+    let (to, from) = unsafe { (to.add(done), from.add(done)) };
+    // SAFETY: so much is left of both.
+    unsafe { to.copy_from_nonoverlapping(from, length - done) };
 }
 
 #[cfg(test)]

@@ -13,5 +13,5 @@ mod kind;
 pub(crate) mod wiped;
 
 pub use allocate::{Allocation, Method, allocate};
-pub use copy::copy;
+pub use copy::{copy, copy_raw};
 pub use kind::MemoryKind;

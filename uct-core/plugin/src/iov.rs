@@ -3,6 +3,7 @@
 use std::marker::PhantomData;
 use std::slice;
 
+use ucs::memory::copy_raw;
 use uct_abi::UctIov;
 
 /// A vector of memory, each entry `count` blocks of `length` bytes that lie `stride` bytes apart.
@@ -68,7 +69,7 @@ impl<'a> Iov<'a> {
             // SAFETY: `offset` stays within the total, which the caller vouches for.
             let target = unsafe { destination.add(offset) };
             // SAFETY: the block is readable (`Iov::new`), and the two do not overlap by the caller's promise.
-            unsafe { target.copy_from_nonoverlapping(block, length) };
+            unsafe { copy_raw(target, block, length) };
             offset += length;
         }
         offset

@@ -72,7 +72,7 @@ impl<'a> AmMessage<'a> {
         // SAFETY: headroom and data were reserved.
         let target = unsafe { copy.as_mut_ptr().add(headroom) };
         // SAFETY: the data are readable until the handler returns (`UctAmCallback`), and the vector is no part of them.
-        unsafe { target.copy_from_nonoverlapping(self.data.as_ptr(), self.length) };
+        unsafe { ucs::memory::copy_raw(target, self.data.as_ptr(), self.length) };
         // SAFETY: so many bytes were just written.
         unsafe { copy.set_len(headroom + self.length) };
         copy

@@ -95,10 +95,10 @@ impl EpInner {
     }
 }
 
-/// A vector of the first [`MAX_IOV`] parts, which are in memory that need not be registered.
+/// Writes a vector of the first [`MAX_IOV`] parts, which are in memory that need not be registered, and returns its start. The array is the
+/// caller's, because one that is returned is copied whole.
 #[inline]
-fn entries(parts: &[&[u8]]) -> [MaybeUninit<UctIov>; MAX_IOV] {
-    let mut entries = NO_ENTRIES;
+fn vector(entries: &mut [MaybeUninit<UctIov>; MAX_IOV], parts: &[&[u8]]) -> *const UctIov {
     for (entry, part) in entries.iter_mut().zip(parts) {
         entry.write(UctIov {
             buffer: part.as_ptr().cast_mut().cast(),
@@ -108,7 +108,7 @@ fn entries(parts: &[&[u8]]) -> [MaybeUninit<UctIov>; MAX_IOV] {
             count: 1,
         });
     }
-    entries
+    entries.as_ptr().cast()
 }
 
 pub(super) fn held(slices: &[MemorySlice]) -> impl Iterator<Item = Held> {
@@ -139,10 +139,11 @@ impl Ep {
             return Err(ep.too_many(parts.len()));
         }
         let slot = slot!(ep.am_short_iov);
-        let entries = entries(parts);
+        let mut entries = NO_ENTRIES;
+        let vector = vector(&mut entries, parts);
         // SAFETY: the endpoint is alive; as many entries as there are parts were written, and the parts are valid for the
         // call and only read.
-        let status = unsafe { slot(ep.raw.get(), id.get(), entries.as_ptr().cast(), parts.len()) };
+        let status = unsafe { slot(ep.raw.get(), id.get(), vector.cast(), parts.len()) };
         ep.counted(status, &ep.counters.am_short, parts.iter().map(|part| part.len()).sum())
     }
 
@@ -203,8 +204,8 @@ impl Ep {
     fn am_gather(&self, id: AmId, flags: SendFlags, parts: &[&[u8]], total: usize) -> Result<usize> {
         let ep = &*self.inner;
         let slot = slot!(ep.am_zcopy);
-        let entries = entries(parts);
-        let (none, vector) = (NonNull::<u8>::dangling().as_ptr(), entries.as_ptr());
+        let mut entries = NO_ENTRIES;
+        let (none, vector) = (NonNull::<u8>::dangling().as_ptr(), vector(&mut entries, parts));
         let (flags, completion) = (flags.bits(), std::ptr::null_mut());
         // SAFETY: the endpoint is alive; as many entries as there are parts were written, and the parts are valid for the call. An interface
         // that gathers uses neither them nor the completion after it.

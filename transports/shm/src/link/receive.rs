@@ -57,7 +57,7 @@ impl Channel {
         let mut copy = Vec::with_capacity(length);
         let target: *mut u8 = copy.as_mut_ptr();
         // SAFETY: the block is held and has `length` bytes (`Receiver::next`), the vector has room for them.
-        let take = |data: *mut u8| unsafe { target.copy_from_nonoverlapping(data, length) };
+        let take = |data: *mut u8| unsafe { ucs::memory::copy_raw(target, data, length) };
         self.rings.receiver.block(place, index, take);
         self.rings.receiver.release(place, index);
         // SAFETY: they were just written.

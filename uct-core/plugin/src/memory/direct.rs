@@ -4,6 +4,7 @@
 //! put to, and get from, memory that it names as its own.
 
 use crate::iov::Iov;
+use ucs::memory::copy_raw;
 
 /// Writes to memory that was checked.
 ///
@@ -35,7 +36,7 @@ pub unsafe fn gather(target: *mut u8, iov: Iov<'_>) {
         // SAFETY: `offset` stays within the total.
         let part = unsafe { target.add(offset) };
         // SAFETY: the caller's promise; the block is readable (`Iov`).
-        unsafe { part.copy_from(block, length) };
+        unsafe { move_bytes(block, part, length) };
         offset += length;
     }
 }
@@ -50,7 +51,7 @@ pub unsafe fn scatter(source: *const u8, iov: Iov<'_>) {
         // SAFETY: `offset` stays within the total.
         let part = unsafe { source.add(offset) };
         // SAFETY: the caller's promise.
-        unsafe { block.copy_from(part, length) };
+        unsafe { move_bytes(part, block, length) };
         offset += length;
     }
 }
@@ -66,6 +67,23 @@ unsafe fn copy(source: *const u8, target: *mut u8, length: usize) {
         let word = unsafe { source.cast::<u64>().read_unaligned() };
         // SAFETY: eight bytes are writable.
         unsafe { target.cast::<u64>().write_unaligned(word) };
+    } else {
+        // SAFETY: the caller's promise.
+        unsafe { move_bytes(source, target, length) };
+    }
+}
+
+/// Copies in the steps of [`copy_raw`] where the C library's copy is slow for it, and the two do not overlap.
+///
+/// # Safety
+/// As [`copy`].
+#[inline(always)]
+unsafe fn move_bytes(source: *const u8, target: *mut u8, length: usize) {
+    const LONG: usize = 2048;
+    let is_slow = || matches!(target.addr().wrapping_sub(source.addr()) % 4096, 1..32);
+    if length > LONG && is_slow() && source.addr().abs_diff(target.addr()) >= length {
+        // SAFETY: the caller's promise; they lie apart.
+        unsafe { copy_raw(target, source, length) };
     } else {
         // SAFETY: the caller's promise.
         unsafe { target.copy_from(source, length) };

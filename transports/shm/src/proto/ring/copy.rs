@@ -3,7 +3,7 @@
 //! Used for short messages. Built on the shape of a slot. A call to memcpy costs about as much as the rest of a short send; up to
 //! 64 bytes, two overlapping moves of a fixed size do.
 
-use core::ptr;
+use ucs::memory::copy_raw;
 
 use super::control::{BODY_WORDS, TURN_LINE_BYTES};
 
@@ -19,7 +19,7 @@ pub unsafe fn copy_small(source: *const u8, target: *mut u8, length: usize) {
         unsafe { copy_fixed::<8>(source, target) }
     } else if length > 64 {
         // SAFETY: the caller vouches for both ranges.
-        unsafe { ptr::copy_nonoverlapping(source, target, length) }
+        unsafe { copy_raw(target, source, length) }
     } else if length > 32 {
         // SAFETY: 32 < length <= 64: both halves are inside the ranges.
         unsafe { copy_ends::<32>(source, target, length) }
