@@ -9,7 +9,7 @@ use std::task::Poll;
 use std::time::Duration;
 
 use support::random::{Random, polled};
-use support::{LIMIT, net, pair, transports};
+use support::{LIMIT, net, pair, rounds, transports};
 use uct_net::NetOptions;
 
 fn message(number: u64, length: usize) -> Vec<u8> {
@@ -58,7 +58,7 @@ fn sends_and_receives_that_are_dropped_lose_nothing_and_double_nothing() {
                 let mut random = Random(seed);
                 let connection = net.connect(address).require(&*transport).await?;
                 let mut sent = Vec::new();
-                for number in 0..1500 {
+                for number in 0..rounds(1500) {
                     let length = if random.below(8) == 0 { random.below(60_000) } else { random.below(500) };
                     let message = message(number, length as usize);
                     let done = match random.below(3) {
@@ -86,7 +86,6 @@ fn sends_and_receives_that_are_dropped_lose_nothing_and_double_nothing() {
 fn connects_and_accepts_that_are_dropped_end_the_wait_of_the_peer() {
     let seed = seed::printed() | 1;
     for transport in transports() {
-        let rounds = 60;
         pair(
             NetOptions { handshake_timeout: Duration::from_secs(30), ..support::patient() },
             async move |_net, mut listener| {
@@ -108,7 +107,7 @@ fn connects_and_accepts_that_are_dropped_end_the_wait_of_the_peer() {
             },
             async move |net, address| {
                 let mut random = Random(seed);
-                for round in 0..rounds {
+                for round in 0..rounds(60) {
                     let connecting = net.connect(&address).require(&*transport);
                     let polls = if round % 2 == 0 { random.below(1500) } else { u64::MAX };
                     let Some(Ok(connection)) = polled(polls, connecting.into_future()).await else {
@@ -145,7 +144,7 @@ fn operations_on_remote_memory_that_are_dropped_keep_their_memory() {
                 let remote = connection.shared().await?;
                 let limits = *connection.iface().attributes();
                 let most = limits.put.max_zcopy.min(limits.get.max_zcopy).min(1 << 15);
-                for _ in 0..300 {
+                for _ in 0..rounds(300) {
                     let local = connection.allocate(1 << 15)?;
                     local.write(0, &[3; 1 << 15]);
                     let length = 1 + random.below(most as u64) as usize;

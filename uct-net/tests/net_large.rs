@@ -18,7 +18,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use raw::Raw;
 use support::random::{Random, polled};
-use support::{LIMIT, pair, pair_of, transports, with};
+use support::{LIMIT, pair, pair_of, rounds, transports, with};
 use uct_core::Capabilities;
 use uct_net::{NetOptions, Result};
 
@@ -221,7 +221,7 @@ fn sends_and_receives_of_large_messages_that_are_dropped_lose_nothing_and_double
                 let mut random = Random(seed);
                 let connection = net.connect(address).require(&*transport).await?;
                 let mut sent = Vec::new();
-                for number in 0..400 {
+                for number in 0..rounds(400) {
                     let most = if random.below(2) == 0 { 200_000 } else { 500 };
                     let message = message(number, random.below(most) as usize);
                     let send: Pin<Box<dyn Future<Output = Result>>> = if random.below(2) == 0 {
@@ -255,7 +255,7 @@ fn sends_and_receives_of_large_messages_that_are_dropped_lose_nothing_and_double
 /// Each round ends in another way while a large message is under way: either side gives up its futures, its connection, or both.
 #[test]
 fn connections_that_end_in_the_middle_of_a_large_message_end_on_both_sides() {
-    const ROUNDS: u64 = 40;
+    let count = rounds(40);
     let seed = seed::printed() | 1;
     for transport in transports() {
         pair_of(
@@ -263,7 +263,7 @@ fn connections_that_end_in_the_middle_of_a_large_message_end_on_both_sides() {
             support::patient(),
             async move |_net, mut listener| {
                 let mut random = Random(seed ^ 8);
-                for _ in 0..ROUNDS {
+                for _ in 0..count {
                     let connection = listener.accept().await?.accept().await?;
                     let received = polled(random.below(60), connection.recv()).await;
                     if let Some(Ok(received)) = &received {
@@ -283,7 +283,7 @@ fn connections_that_end_in_the_middle_of_a_large_message_end_on_both_sides() {
             },
             async move |net, address| {
                 let mut random = Random(seed);
-                for _ in 0..ROUNDS {
+                for _ in 0..count {
                     let connection = net.connect(&address).require(&*transport).await?;
                     let message = message(1, 30_000 + random.below(2_000_000) as usize);
                     let sent = polled(random.below(60), connection.send(&message)).await;

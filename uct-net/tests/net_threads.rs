@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use support::random::{Random, polled};
 use support::threads::{pair, pair_with};
-use support::{LIMIT, context, transports};
+use support::{LIMIT, context, rounds, transports};
 use uct_net::{Connection, Listener, Message, Net, NetOptions, Stream, Wait};
 
 fn net() -> Net {
@@ -65,7 +65,7 @@ fn messages_of_every_size_come_back_whole_over_every_transport() {
 
 #[test]
 fn threads_send_and_receive_on_one_net_at_once() {
-    const COUNT: u64 = 3000;
+    let count = rounds(3000);
     for transport in transports() {
         let (left, here, right, there) = pair(&transport);
         let mut threads = Vec::new();
@@ -73,14 +73,14 @@ fn threads_send_and_receive_on_one_net_at_once() {
         for (net, connection) in [(left, here), (right, there)] {
             let (sender, sending) = (net.clone(), connection.clone());
             threads.push(thread::spawn(move || {
-                for number in 0..COUNT {
+                for number in 0..count {
                     sender.block_on(sending.send(&number.to_le_bytes())).expect("sent");
                 }
             }));
             let transport = transport.clone();
             threads.push(thread::spawn(move || {
                 net.block_on(async {
-                    for number in 0..COUNT {
+                    for number in 0..count {
                         let message = connection.recv().within(LIMIT).await.expect("a message");
                         assert_eq!(*message, number.to_le_bytes(), "over {transport}");
                     }
@@ -106,8 +106,7 @@ fn message(sender: u64, number: u64, length: u64) -> Vec<u8> {
 fn futures_that_several_threads_drop_lose_nothing_and_double_nothing() {
     const SENDERS: u64 = 3;
     const RECEIVERS: u64 = 2;
-    const COUNT: u64 = 500;
-    let seed = seed::printed() | 1;
+    let (seed, count) = (seed::printed() | 1, rounds(500));
     for transport in transports() {
         let options = NetOptions { window: 16_384, ..support::patient() };
         let (left, here, right, there) = pair_with(&transport, options);
@@ -117,7 +116,7 @@ fn futures_that_several_threads_drop_lose_nothing_and_double_nothing() {
                 thread::spawn(move || {
                     let mut random = Random(seed ^ (sender + 1) << 8);
                     let mut sent = Vec::new();
-                    for number in 0..COUNT {
+                    for number in 0..count {
                         let length =
                             if random.below(8) == 0 { random.below(40_000) } else { random.below(300) };
                         let message = message(sender, number, length);

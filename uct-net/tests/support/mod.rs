@@ -44,6 +44,12 @@ pub fn patient() -> NetOptions {
     }
 }
 
+/// So many rounds of a long test, or fewer: `UCT_TEST_FEWER` is what they are divided by, where operations are slow.
+pub fn rounds(all: u64) -> u64 {
+    let fewer = std::env::var("UCT_TEST_FEWER").map_or(1, |fewer| fewer.parse().expect("a number"));
+    all.div_ceil(fewer)
+}
+
 /// A net with options.
 pub fn net(options: NetOptions) -> Net {
     Net::new(&context(), options).expect("a net")
