@@ -1,11 +1,11 @@
-//! Programs that know nothing of this library: `ucmatose` and `rping` of rdma-core, which bring their own queue pairs and send no
-//! private data. Without them a test says that it is skipped.
+//! Programs that know nothing of this library: `ucmatose`, `rping`, `rdma_client` and `rdma_server` of rdma-core, which bring their own queue
+//! pairs and send no private data. Without them a test says that it is skipped.
 
 use std::os::fd::AsFd;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use uct_core::Posted;
@@ -15,7 +15,7 @@ use uct_rdmacm::io::{Channel, ConnParam, Event, Id, load};
 use uct_rdmacm::link::prepare;
 
 use crate::raw::End;
-use crate::support::{Net, PATIENCE, Told, is_pair, net, skip};
+use crate::support::{End as CmEnd, Net, PATIENCE, Told, is_pair, net, skip};
 
 /// A foreign program with these arguments; `None` says that the test is skipped.
 fn start(program: &str, arguments: &str) -> Option<Running> {
@@ -35,8 +35,15 @@ struct Running {
 }
 
 impl Running {
-    /// Waits for its end, with `progress`, and returns what it printed.
-    fn end(mut self, mut progress: impl FnMut()) -> String {
+    /// Waits for its end, with `progress`, which has to be a success.
+    fn end(self, progress: impl FnMut()) {
+        let command = self.command.clone();
+        let (status, text) = self.ended(progress);
+        assert!(status.success(), "{command}: {status}: {text}");
+    }
+
+    /// Waits for its end, with `progress`, and returns its status and what it printed.
+    fn ended(mut self, mut progress: impl FnMut()) -> (ExitStatus, String) {
         let mut child = self.child.take().expect("it runs");
         let deadline = Instant::now() + PATIENCE;
         while child.try_wait().expect("a child").is_none() && Instant::now() < deadline {
@@ -45,8 +52,7 @@ impl Running {
         let _ = child.kill();
         let output = child.wait_with_output().expect("its output");
         let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
-        assert!(output.status.success(), "{}: {}: {text}", self.command, output.status);
-        text
+        (output.status, text)
     }
 }
 
@@ -106,20 +112,7 @@ fn ucmatose_connects_to_a_listener() {
 fn a_client_connects_to_ucmatose() {
     let Some(net) = net() else { return };
     let Some(program) = start("ucmatose", &format!("-b {} -p 7100 -c 2 -C 0", net.server_ip)) else { return };
-    let mut clients = Vec::new();
-    while clients.len() < 2 {
-        let client = net.connect(net.server_address(7100), b"not for it");
-        net.resolved(&client);
-        match net.told(&client) {
-            Told::Connected(private) => {
-                assert_eq!(private, b"");
-                clients.push(client);
-            }
-            // It does not listen yet.
-            Told::Failed(uct_core::Error::NOT_CONNECTED, ..) => {}
-            other => panic!("{other:?}"),
-        }
-    }
+    let clients: Vec<_> = (0..2).map(|_| connect_to_a_program(&net, 7100)).collect();
     for client in &clients {
         assert_eq!(client.ep.disconnect(b""), Ok(Posted::Done));
     }
@@ -127,6 +120,68 @@ fn a_client_connects_to_ucmatose() {
         assert_eq!(net.told(client), Told::Disconnected(None));
     }
     program.end(both(&net));
+}
+
+/// Connects to a program that begins to listen meanwhile.
+fn connect_to_a_program(net: &Net, port: u16) -> CmEnd {
+    loop {
+        let client = net.connect(net.server_address(port), b"not for it");
+        net.resolved(&client);
+        match net.told(&client) {
+            Told::Connected(private) => {
+                assert_eq!(private, b"");
+                return client;
+            }
+            // It does not listen yet.
+            Told::Failed(uct_core::Error::NOT_CONNECTED, ..) => {}
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+#[test]
+fn rping_connects_to_a_listener_and_is_disconnected() {
+    let Some(net) = net() else { return };
+    let listening = net.listen();
+    let source = if is_pair() { " -I 10.7.0.1" } else { "" };
+    let arguments = format!("-c -a {} -p {} -C 1{source}", net.server_ip, listening.address().port());
+    let Some(program) = start("rping", &arguments) else { return };
+    let request = net.request(&listening);
+    assert_eq!(request.private(), b"");
+    let server = net.accept(request, b"not for it");
+    assert_eq!(net.told(&server), Told::Notified);
+    // It waits for a message; the end of the connection ends it.
+    assert_eq!(server.ep.disconnect(b""), Ok(Posted::Done));
+    assert_eq!(net.told(&server), Told::Disconnected(None));
+    let (status, text) = program.ended(both(&net));
+    assert!(text.contains("DISCONNECT EVENT"), "{status}: {text}");
+}
+
+#[test]
+fn rdma_client_connects_to_a_listener_which_learns_of_its_end() {
+    let Some(net) = net() else { return };
+    let listening = net.listen();
+    let arguments = format!("-s {} -p {}", net.server_ip, listening.address().port());
+    let Some(program) = start("rdma_client", &arguments) else { return };
+    let request = net.request(&listening);
+    assert_eq!(request.private(), b"");
+    let server = net.accept(request, b"not for it");
+    assert_eq!(net.told(&server), Told::Notified);
+    // It waits for a message, for ever. This ends it.
+    drop(program);
+    assert_eq!(net.told(&server), Told::Disconnected(None));
+}
+
+#[test]
+fn a_client_connects_to_rdma_server_and_learns_of_its_end() {
+    let Some(net) = net() else { return };
+    let Some(program) = start("rdma_server", &format!("-s {} -p 7300", net.server_ip)) else { return };
+    let client = connect_to_a_program(&net, 7300);
+    assert_eq!(client.ep.disconnect(b""), Ok(Posted::Done));
+    net.idle(Duration::from_millis(300));
+    assert!(client.told.borrow().is_empty(), "it waits for a message, and does not disconnect");
+    drop(program);
+    assert_eq!(net.told(&client), Told::Disconnected(None));
 }
 
 /// A queue pair of this test that goes to work as those of connections do.
