@@ -72,7 +72,7 @@ fn child_is_refused(setup: &CmSetup) {
     let everything = (scene, listener, client, server, request);
     let (scene, _listener, client, server, request) = crate::cases::in_child(everything, |all| {
         let (scene, listener, client, _, request) = all;
-        let Scene { cm, worker } = scene;
+        let Scene { cm, worker, .. } = scene;
         crate::log::take();
         assert_eq!(worker.progress(), 0);
         crate::log::take();

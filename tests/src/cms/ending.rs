@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 
-use uct_core::cm::{CmEp, CmEvent, ConnectOptions};
+use uct_core::cm::{CmEp, CmEvent};
 use uct_core::{Error, Posted};
 
 use super::scene::{Client, Scene, Seen};
@@ -49,7 +49,7 @@ fn calls_out_of_turn(setup: &CmSetup) {
     let (_listener, address, inbox) = scene.listen(setup);
     let seen = Rc::new(Cell::new(0));
     let kept = Rc::clone(&seen);
-    let client = scene.cm.connect(address, ConnectOptions::default(), move |_, _| kept.set(kept.get() + 1));
+    let client = scene.cm.connect(address, setup.options(), move |_, _| kept.set(kept.get() + 1));
     let client = client.unwrap();
     assert_eq!((client.send(b""), client.notify()), (Err(Error::BUSY), Err(Error::BUSY)));
     assert_eq!(client.addresses(), Err(Error::BUSY));
@@ -127,7 +127,7 @@ fn destroyed_inside_its_callback(setup: &CmSetup) {
         let (listener, address, inbox) = scene.listen(setup);
         let (count, own) = (Rc::new(Cell::new(0)), Rc::new(RefCell::new(None::<CmEp>)));
         let (kept, place) = (Rc::clone(&count), Rc::clone(&own));
-        let ep = scene.cm.connect(address, ConnectOptions::default(), move |ep, event| {
+        let ep = scene.cm.connect(address, setup.options(), move |ep, event| {
             kept.set(kept.get() + 1);
             match event {
                 CmEvent::Resolved { .. } => ep.send(b"").unwrap(),
@@ -158,8 +158,7 @@ fn destroyed_inside_its_callback(setup: &CmSetup) {
 fn panic_in_a_callback(setup: &CmSetup) {
     let scene = Scene::new(setup);
     let (_listener, address, inbox) = scene.listen(setup);
-    let ep =
-        scene.cm.connect(address, ConnectOptions::default(), |_, _| panic!("the application's")).unwrap();
+    let ep = scene.cm.connect(address, setup.options(), |_, _| panic!("the application's")).unwrap();
     let outcome = catch_unwind(AssertUnwindSafe(|| scene.until("the panic", || false)));
     let words = outcome.expect_err("the panic arrives");
     assert_eq!(words.downcast_ref::<&str>(), Some(&"the application's"));
@@ -174,7 +173,7 @@ fn closed_with_all_that_it_has(setup: &CmSetup) {
     let (_listener, address, inbox) = scene.listen(setup);
     let client = scene.connect(address, &Client::default());
     let request = scene.request(&inbox);
-    let Scene { worker, cm } = scene;
+    let Scene { worker, cm, .. } = scene;
     drop((cm, client));
     // A request outlives all.
     drop(worker);

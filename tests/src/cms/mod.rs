@@ -6,6 +6,7 @@
 //! |---|---|
 //! | `UCT_TEST_CMS` | connection managers to test, which have to work; all that do unless set |
 //! | `UCT_TEST_CM_ADDRESSES` | addresses of this machine to listen on and to connect to; `127.0.0.1,::1` unless set |
+//! | `UCT_TEST_CM_SOURCE` | the address to connect from, of another device than those to connect to; the system chooses one unless set |
 //! | `UCT_TEST_CM_STORM` | connections of the storm; 500 unless set |
 //!
 //! and those of the suite for transports.
@@ -22,6 +23,7 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
+use uct_core::cm::ConnectOptions;
 use uct_core::loader::{Plugin, PluginOrigin};
 use uct_core::{Context, Worker};
 
@@ -42,6 +44,8 @@ pub struct CmSetup {
     pub component: String,
     /// An address of this machine.
     pub address: IpAddr,
+    /// The address of another device of this machine, if there is one to connect from.
+    pub source: Option<SocketAddr>,
 }
 
 impl CmSetup {
@@ -55,6 +59,11 @@ impl CmSetup {
     /// The address with port 0.
     pub fn any_port(&self) -> SocketAddr {
         SocketAddr::new(self.address, 0)
+    }
+
+    /// The options of a connection.
+    pub fn options(&self) -> ConnectOptions {
+        ConnectOptions { source: self.source, ..ConnectOptions::default() }
     }
 }
 
@@ -77,10 +86,13 @@ pub fn run() -> ExitCode {
         println!("skipped all: {reason}");
         return ExitCode::SUCCESS;
     }
+    let source = std::env::var("UCT_TEST_CM_SOURCE")
+        .ok()
+        .map(|word| SocketAddr::new(word.parse().expect("UCT_TEST_CM_SOURCE is an address"), 0));
     let mut trials = Vec::new();
     for linkage in [Linkage::Static, Linkage::Plugin] {
         for (component, address) in targets(&config, linkage) {
-            let setup = CmSetup { config: config.clone(), linkage, component, address };
+            let setup = CmSetup { config: config.clone(), linkage, component, address, source };
             trials.extend(cases().map(|case| trial(case, &setup)));
         }
     }

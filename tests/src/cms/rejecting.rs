@@ -94,7 +94,8 @@ fn no_port_and_no_host(setup: &CmSetup) {
 
 fn unreachable(setup: &CmSetup) {
     let (ended, outcome) = std::sync::mpsc::channel();
-    let setup = setup.clone();
+    // The source address is not part of that network.
+    let setup = CmSetup { source: None, ..setup.clone() };
     let alone = move || {
         // A network of its own for this thread, without routes: nothing leaves the machine.
         // SAFETY: it concerns this thread alone, which owns nothing of the network yet.
@@ -110,7 +111,7 @@ fn unreachable(setup: &CmSetup) {
     };
     let thread = std::thread::spawn(alone);
     let outcome = outcome.recv();
-    thread.join().expect("the thread ends well").expect("the outcome is taken");
+    thread.join().unwrap_or_else(|panic| std::panic::resume_unwind(panic)).expect("the outcome is taken");
     match outcome.expect("the thread tells") {
         Ok(failure) => assert_eq!(failure, Some(Error::UNREACHABLE)),
         Err(reason) => std::panic::panic_any(Skipped(reason)),

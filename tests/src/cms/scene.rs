@@ -47,6 +47,8 @@ impl Seen {
 pub(super) struct Scene {
     pub(super) worker: Worker,
     pub(super) cm: Cm,
+    /// Where clients connect from, if they do not choose themselves.
+    source: Option<SocketAddr>,
 }
 
 /// The events that an end has got so far.
@@ -83,7 +85,7 @@ impl Scene {
     pub(super) fn with(setup: &CmSetup, settings: &[(&str, &str)]) -> Scene {
         let worker = Worker::new(&setup.context(settings)).expect("a worker");
         let cm = worker.open_cm(&setup.component).expect("a connection manager");
-        Scene { worker, cm }
+        Scene { worker, cm, source: setup.source }
     }
 
     /// A listener that keeps requests.
@@ -100,7 +102,7 @@ impl Scene {
     pub(super) fn connect(&self, address: SocketAddr, client: &Client) -> End {
         let seen = Log::default();
         let (kept, client) = (Rc::clone(&seen), client.clone());
-        let options = client.options;
+        let options = ConnectOptions { source: client.options.source.or(self.source), ..client.options };
         let ep = self.cm.connect(address, options, move |ep, event| {
             kept.borrow_mut().push(Seen::of(&event));
             match event {

@@ -21,6 +21,15 @@ listening() {
     fail "nobody listens on port $1"
 }
 
+# Waits until a program has printed such a line into a file.
+printed() {
+    for _ in $(seq 300); do
+        grep -q "$1" "$2" && return
+        sleep 0.1
+    done
+    fail "no line of '$1' in $2"
+}
+
 # Two processes of uct_hello_world with these options; the server has to receive what the client sent.
 hello() {
     local server received expected

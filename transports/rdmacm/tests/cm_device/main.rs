@@ -5,6 +5,7 @@
 
 mod connections;
 mod foreign;
+mod ipv6;
 mod lanes;
 #[path = "../../../ib/tests/verbs/support.rs"]
 #[allow(dead_code, reason = "a part of it is used here")]

@@ -170,28 +170,6 @@ fn a_peer_that_does_not_answer_the_end_costs_the_limit_and_no_more() {
 }
 
 #[test]
-fn a_link_local_address_connects() {
-    let Some(net) = net() else { return };
-    // Across the cable the machine's own routes of IPv6 stand in the way.
-    if is_pair() {
-        return;
-    }
-    let shown = std::process::Command::new("ip").args(["-6", "-o", "addr", "show", "dev", "eth0"]).output();
-    let text = String::from_utf8(shown.expect("ip works").stdout).expect("text");
-    let local = text.split_whitespace().find(|word| word.starts_with("fe80")).expect("a link-local address");
-    let ip = local.split('/').next().expect("an address");
-    let index = std::fs::read_to_string("/sys/class/net/eth0/ifindex").expect("eth0");
-    let listening = net.listen_on(format!("[{ip}%{}]:0", index.trim()).parse().expect("an address"));
-    let client = net.connect(listening.address(), b"six");
-    let request = net.request(&listening);
-    assert_eq!(request.private(), b"six");
-    let server = net.accept(request, b"");
-    assert_eq!(net.told(&server), Told::Notified);
-    drop(client);
-    assert_eq!(net.told(&server), Told::Disconnected(None));
-}
-
-#[test]
 fn a_diagnosis_names_the_obstacle_and_stops_there() {
     let Some(net) = net() else { return };
     let context = net.client.worker.context();
