@@ -1,6 +1,6 @@
 #!/bin/bash
 # hello.sh: two processes say hello over rc_verbs and ud_verbs in each way to send, and over what is chosen by cost; then
-# the walk through verbs. What arrives has to be what was sent.
+# the walk through verbs, and two senders with one receiver. What arrives has to be what was sent.
 set -e
 . "${0%/*}/support.sh"
 
@@ -30,6 +30,22 @@ wait $server || fail "the server of rc_send_read_write failed: $(cat /tmp/server
 grep -qxF 'SEND:       received "what the server sends"' /tmp/client || fail "SEND"
 grep -qxF "RDMA READ:  the server's memory holds \"what the client reads \"" /tmp/client || fail "RDMA READ"
 grep -xF 'RDMA WRITE: the memory holds "what the client writes"' /tmp/server || fail "RDMA WRITE"
+
+# Two connections with one shared receive queue.
+export UCT_TLS=rc_verbs
+timeout 60 shared_receive_queue >/tmp/server 2>&1 &
+server=$!
+printed '^now start' /tmp/server
+address=$(sed -n 's/^now start .*: shared_receive_queue //p' /tmp/server)
+timeout 60 shared_receive_queue "$address" >/tmp/client 2>&1 &
+sender=$!
+timeout 60 shared_receive_queue "$address" || fail "the second sender of shared_receive_queue"
+wait $sender || fail "the first sender of shared_receive_queue"
+wait $server || fail "the receiver of shared_receive_queue"
+grep -qx 'over rc_verbs/mlx5_0:1' /tmp/client || fail "shared_receive_queue is not over rc_verbs"
+grep -qx 'one interface, rc_verbs/mlx5_0:1, for 2 connections' /tmp/server || fail "shared_receive_queue has two interfaces"
+grep -qx '1000 messages of each' /tmp/server || fail "messages of shared_receive_queue"
+unset UCT_TLS
 
 # The two short programs, led to the device by the configuration alone.
 UCT_TLS=rc_verbs timeout 60 listen 127.0.0.1:7000 >/tmp/server 2>&1 &
