@@ -5,6 +5,7 @@
 //! for beside this program and in `UCT_MODULE_DIR`. The tests take turns.
 
 mod bad_input;
+mod cable;
 mod closing;
 mod failure;
 mod hostile;
