@@ -22,6 +22,12 @@ grep -qE '^CHOSEN +(posix|sysv)/memory' /tmp/client || fail "shared memory is th
 hello --explain -d mlx5_0:1
 grep -E '^CHOSEN +(rc|ud)_verbs/mlx5_0:1 ' /tmp/client || fail "-d mlx5_0:1 has to lead to a verbs transport"
 
+# With more endpoints expected than rc_verbs serves well it is the other, and the reason is told.
+UCT_NUM_EPS=257 hello --explain -d mlx5_0:1
+grep -E '^CHOSEN +ud_verbs/mlx5_0:1 ' /tmp/client || fail "num_eps = 257 has to lead to ud_verbs"
+grep -E '^REJECTED +rc_verbs/mlx5_0:1 .*num_eps = 257 endpoints are more than the 256 that it serves' /tmp/client ||
+    fail "the reason for which rc_verbs was not chosen is missing"
+
 timeout 60 rc_send_read_write -d mlx5_0:1 >/tmp/server 2>&1 &
 server=$!
 listening 13338
