@@ -210,13 +210,20 @@ fn conformance(workspace: &Workspace, require: &str) -> Outcome {
         suite.env("UCT_TEST_PART", part).env("UCT_TEST_REQUIRE", require);
         suite
     };
-    // Which interfaces are polled is the host's decision, so these, linked in, stand for all.
-    let mut all_open = test(&[SUITE]);
-    all_open
-        .env("UCT_TEST_OPEN", "all")
-        .env("UCT_TEST_TRANSPORTS", "self,posix,tcp")
-        .args(["--", "[static]"]);
-    let mut commands = vec![part("1/2"), part("2/2"), all_open];
+    // Which interfaces are polled is the host's decision, so that some, linked in, stand for all; of the others, and of plugins, a part is run.
+    let all_open = |transports: &str, linkage: &str, part: &str| {
+        let mut suite = test(&[SUITE]);
+        suite.env("UCT_TEST_OPEN", "all").env("UCT_TEST_TRANSPORTS", transports).env("UCT_TEST_PART", part);
+        suite.args(["--", linkage]);
+        suite
+    };
+    let mut commands = vec![
+        part("1/2"),
+        part("2/2"),
+        all_open("self,posix,tcp", "[static]", "1/1"),
+        all_open("sysv,cma", "[static]", "1/4"),
+        all_open("self,posix,sysv,cma,tcp", "[plugin]", "1/16"),
+    ];
     commands.extend(LONG.iter().map(|name| test(&[name])));
     commands.push(test(&short));
 
