@@ -18,6 +18,8 @@ const LISTEN_LIMIT: Duration = Duration::from_secs(10);
 const PERFTEST_ATTEMPTS: u32 = 4;
 /// The programs of xtask/floors.
 pub const FLOORS: &[&str] = &["call", "cacheline", "stream", "tcp"];
+/// A stream of librdmacm.
+const RSTREAM: &str = "rstream";
 /// The programs of tests/peers.
 pub const PEERS: &[&str] = &["shmipc"];
 
@@ -45,6 +47,9 @@ impl Programs {
             let mut floor = command("taskset");
             floor.args(["-c", "0,1"]).arg(self.floors.join(program)).args(arguments.split_whitespace());
             return number(&succeed(&mut floor)?);
+        }
+        if program == RSTREAM {
+            return rstream(arguments, metric);
         }
         let side = Side::new(program.into(), arguments, self.pinned(Pin::Taskset));
         let mut attempts = 0;
@@ -221,7 +226,9 @@ pub fn ucx_figure(printed: &str, metric: Metric) -> Outcome<f64> {
         Metric::Latency => (1, 1e3),
         Metric::Rate => (7, 1e-6),
         Metric::Bandwidth => (5, 1.048_576),
-        Metric::Requests | Metric::Cpu => return Err(Failure::new("ucx_perftest does not measure this")),
+        Metric::Mean | Metric::Requests | Metric::Cpu => {
+            return Err(Failure::new("ucx_perftest does not measure this"));
+        }
     };
     // The number of iterations is aligned to the right.
     let mut lines = printed.lines().rev().map(str::trim_start);
@@ -243,6 +250,57 @@ fn perftest_median(printed: &str, metric: Metric) -> Outcome<f64> {
     value
         .map(|value| value * 1e3)
         .ok_or_else(|| Failure::new(format!("perftest printed no median:\n{printed}")))
+}
+
+/// A server of rstream, and a client with the same arguments: `-s ADDRESS` and others.
+fn rstream(arguments: &str, metric: Metric) -> Outcome<f64> {
+    let port = free_port().to_string();
+    let with = |arguments: &str| {
+        let mut side = command(RSTREAM);
+        side.args(["-p", &port]).args(arguments.split_whitespace());
+        side
+    };
+    // It binds to the address that its client connects to.
+    let mut server = with(&arguments.replace("-s ", "-b "));
+    let mut child = spawn(server.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()))?;
+    // That it listens cannot be seen from outside: a client that comes earlier is refused.
+    let deadline = Instant::now() + LISTEN_LIMIT;
+    let printed = loop {
+        match succeed(&mut with(arguments)) {
+            Err(_) if Instant::now() < deadline => std::thread::sleep(Duration::from_millis(100)),
+            printed => break printed,
+        }
+    };
+    if wait_until(&mut child, Instant::now() + Duration::from_secs(2))?.is_none() {
+        kill_tree(&mut child);
+    }
+    rstream_figure(&printed?, metric)
+}
+
+/// The last line: name, bytes of a transfer, transfers, iterations, total, time, Gb/sec, us of a transfer. It counts the transfers of both
+/// directions, which take turns.
+fn rstream_figure(printed: &str, metric: Metric) -> Outcome<f64> {
+    let words: Vec<&str> = printed.lines().next_back().unwrap_or_default().split_whitespace().collect();
+    let microseconds = words.last().and_then(|word| word.parse::<f64>().ok()).filter(|time| *time > 0.0);
+    let microseconds =
+        microseconds.ok_or_else(|| Failure::new(format!("rstream printed no figures:\n{printed}")))?;
+    match metric {
+        Metric::Mean => Ok(microseconds * 1e3),
+        Metric::Bandwidth => {
+            let bytes = words.get(1).and_then(|size| binary_size(size));
+            let bytes = bytes.ok_or_else(|| Failure::new(format!("rstream printed no size:\n{printed}")))?;
+            Ok(bytes / microseconds)
+        }
+        _ => Err(Failure::new("a floor by rstream is a mean or a bandwidth")),
+    }
+}
+
+/// `64`, `64k`.
+fn binary_size(word: &str) -> Option<f64> {
+    match word.strip_suffix('k') {
+        Some(number) => Some(number.parse::<f64>().ok()? * 1024.0),
+        None => word.parse().ok(),
+    }
 }
 
 pub fn json_figure(printed: &str, figure: &Figure) -> Outcome<f64> {
@@ -317,6 +375,16 @@ mod tests {
         assert_eq!(perftest_median(printed, Metric::Latency).unwrap(), 9050.0);
         assert!(perftest_median(&printed.replace("9.05", "inf"), Metric::Latency).is_err());
         assert!(perftest_median("no table", Metric::Latency).is_err());
+    }
+
+    #[test]
+    fn rstreams_figure_is_the_time_of_a_transfer_of_its_last_line() {
+        let printed = "name      bytes   xfers   iters   total       time     Gb/sec    usec/xfer\n\
+                       custom    64k     100     10      125m        1.30s      0.81     650.00\n";
+        assert_eq!(rstream_figure(printed, Metric::Mean).unwrap(), 650_000.0);
+        assert_eq!(rstream_figure(printed, Metric::Bandwidth).unwrap(), 65_536.0 / 650.0);
+        assert!(rstream_figure(printed, Metric::Rate).is_err());
+        assert!(rstream_figure("rconnect: Connection refused\n", Metric::Mean).is_err());
     }
 
     #[test]

@@ -80,7 +80,7 @@ impl Rounds {
 
     fn slowness(&self, figure: f64) -> f64 {
         match self.metric {
-            Metric::Latency | Metric::Cpu => figure,
+            Metric::Latency | Metric::Mean | Metric::Cpu => figure,
             Metric::Rate | Metric::Bandwidth | Metric::Requests => figure.recip(),
         }
     }

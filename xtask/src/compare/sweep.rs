@@ -270,7 +270,9 @@ impl Contestants<'_> {
             Metric::Latency => ("/results/0/latency/p50_ns", 1.0),
             Metric::Rate => ("/results/0/rate/overall", 1e-6),
             Metric::Bandwidth => ("/results/0/bandwidth/overall", 1e-6),
-            Metric::Requests | Metric::Cpu => return Err(Failure::new("a sweep does not measure this")),
+            Metric::Mean | Metric::Requests | Metric::Cpu => {
+                return Err(Failure::new("a sweep does not measure this"));
+            }
         };
         json_figure(&side.measure(&["--json"])?, &Figure { pointer: pointer.to_owned(), factor })
     }

@@ -41,6 +41,8 @@ pub struct Figure {
 pub enum Metric {
     /// In ns; where nothing else is said half a round trip, the median.
     Latency,
+    /// In ns: half a round trip, the mean.
+    Mean,
     /// Million messages a second.
     Rate,
     /// Millions of bytes a second.
@@ -55,7 +57,7 @@ impl Metric {
     /// The unit of its figures.
     pub fn unit(self) -> &'static str {
         match self {
-            Metric::Latency | Metric::Cpu => "ns",
+            Metric::Latency | Metric::Mean | Metric::Cpu => "ns",
             Metric::Rate => "M/s",
             Metric::Bandwidth => "MB/s",
             Metric::Requests => "/s",
@@ -71,8 +73,8 @@ pub struct Row {
     pub name: String,
     /// What is compared.
     pub metric: Metric,
-    /// A program of xtask/floors, of tests/peers or `traffic` of tests/stacks, or one of the perftest package (ib_send_lat and its kind), with
-    /// arguments.
+    /// A program of xtask/floors, of tests/peers or `traffic` of tests/stacks, one of the perftest package (ib_send_lat and its kind), or `rstream`
+    /// of rdmacm-utils, with arguments.
     pub floor: Option<String>,
     /// Arguments of ucx_perftest.
     pub ucx: Option<String>,
