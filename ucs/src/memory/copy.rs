@@ -27,15 +27,19 @@ pub unsafe fn copy_raw(to: *mut u8, from: *const u8, length: usize) {
     let mut done = 0;
     while length - done > STEP {
         // SAFETY: `done` is below the length.
-        let (to, from) = unsafe { (to.add(done), from.add(done)) };
+        let target = unsafe { to.add(done) };
+        // SAFETY: as above.
+        let source = unsafe { from.add(done) };
         // SAFETY: more than a step is left of both.
-        unsafe { to.copy_from_nonoverlapping(from, STEP) };
+        unsafe { target.copy_from_nonoverlapping(source, STEP) };
         done += STEP;
     }
     // SAFETY: `done` is within the length.
-    let (to, from) = unsafe { (to.add(done), from.add(done)) };
+    let target = unsafe { to.add(done) };
+    // SAFETY: as above.
+    let source = unsafe { from.add(done) };
     // SAFETY: so much is left of both.
-    unsafe { to.copy_from_nonoverlapping(from, length - done) };
+    unsafe { target.copy_from_nonoverlapping(source, length - done) };
 }
 
 #[cfg(test)]
