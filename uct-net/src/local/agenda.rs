@@ -1,7 +1,7 @@
 //! What the engine does when no transport is on the stack: connections that have something to send, and tasks to wake, whose wakers are code
 //! of the application.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::task::Waker;
 
@@ -12,6 +12,8 @@ use crate::proto::envelope::Token;
 
 /// What connections note, and the engine works off.
 pub(crate) struct Agenda {
+    /// Each pass looks at this alone.
+    is_empty: Cell<bool>,
     due: RefCell<Vec<Token>>,
     woken: RefCell<SmallVec<[Waker; 1]>>,
     reactor: Rc<Reactor>,
@@ -19,12 +21,13 @@ pub(crate) struct Agenda {
 
 impl Agenda {
     pub(crate) fn new(reactor: Rc<Reactor>) -> Agenda {
-        Agenda { due: RefCell::default(), woken: RefCell::default(), reactor }
+        Agenda { is_empty: Cell::new(true), due: RefCell::default(), woken: RefCell::default(), reactor }
     }
 
     /// The connection has something to send. It is listed once until it was served.
     pub(crate) fn add(&self, token: Token) {
         self.due.borrow_mut().push(token);
+        self.is_empty.set(false);
         self.reactor.rouse();
     }
 
@@ -39,6 +42,7 @@ impl Agenda {
         woken.extend(wakers);
         if !woken.is_empty() {
             drop(woken);
+            self.is_empty.set(false);
             self.reactor.rouse();
         }
     }
@@ -51,8 +55,14 @@ impl Agenda {
         }
     }
 
+    #[inline]
     pub(crate) fn is_empty(&self) -> bool {
-        self.due.borrow().is_empty() && self.woken.borrow().is_empty()
+        self.is_empty.get()
+    }
+
+    /// The engine has worked it off; what has come meanwhile is for the next pass.
+    pub(crate) fn settle(&self) {
+        self.is_empty.set(self.due.borrow().is_empty() && self.woken.borrow().is_empty());
     }
 
     pub(crate) fn take(&self) -> Vec<Token> {

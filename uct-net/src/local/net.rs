@@ -335,6 +335,7 @@ impl NetInner {
             }
         }
         self.agenda.wake();
+        self.agenda.settle();
         true
     }
 

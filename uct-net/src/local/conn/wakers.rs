@@ -28,8 +28,12 @@ impl Wakers {
     }
 
     /// Has the engine wake them.
+    #[inline]
     pub(super) fn wake_later(self, agenda: &Agenda) {
-        agenda.wake_later(self.0);
+        // Mostly nothing waits: the task that asks makes progress itself.
+        if !self.0.is_empty() {
+            agenda.wake_later(self.0);
+        }
     }
 
     /// Wakes them. No state is borrowed meanwhile. Not to be called inside a transport.
