@@ -19,7 +19,7 @@ use support::random::{Random, polled};
 use support::{LIMIT, patient};
 use uct_core::Error as Status;
 use uct_net::local::{Connection, Net};
-use uct_net::{Error, NetOptions, Stage};
+use uct_net::{Error, NetOptions, Stage, Wait};
 
 fn both(options: NetOptions) -> (NetOptions, NetOptions) {
     (options.clone(), options)
@@ -298,6 +298,53 @@ fn an_orderly_end_stays_one_when_the_peer_is_gone() {
             let end = connection.recv().within(LIMIT).await.expect_err("the end");
             assert!(end.is_closed_by_peer(), "{end}");
             assert!(connection.closed().await.is_closed_by_peer());
+            Ok(())
+        },
+    );
+}
+
+/// rdma_cm's disconnect and the messages of the endpoint have no order: while the client looks at neither, both arrive.
+#[test]
+fn what_the_peer_sent_before_the_disconnect_comes_ahead_of_it() {
+    /// More than one poll of the receive queue takes.
+    const LAST: u32 = 24;
+    /// Enough for the endpoint's window to become as long.
+    const AHEAD: u32 = 2000;
+    let Some(machine) = machine() else { return };
+    let (sender, receiver) = std::sync::mpsc::channel();
+    let sleepy = NetOptions { wait: Wait::Sleep, ..patient() };
+    pair(
+        &machine,
+        (patient(), sleepy),
+        async move |_net, mut listener| {
+            let connection = listener.accept().await?.accept().await?;
+            for number in 0..AHEAD {
+                connection.send(&number.to_ne_bytes()).within(LIMIT).await?;
+            }
+            // The client is asleep, and so is its connection manager: it looks for events first when it wakes.
+            assert_eq!(&*connection.recv().within(LIMIT).await?, b"now");
+            for number in 0..LAST {
+                connection.send(&number.to_ne_bytes()).within(LIMIT).await?;
+            }
+            connection.abort("out of paper");
+            drop(connection);
+            sender.send(()).expect("the client waits");
+            Ok(())
+        },
+        async move |net, address| {
+            let connection = net.connect(address).by(CM).require("rc_verbs").await?;
+            for number in 0..AHEAD {
+                assert_eq!(*connection.recv().within(LIMIT).await?, number.to_ne_bytes());
+            }
+            net.sleep(Duration::from_millis(20)).await;
+            connection.send(b"now").await?;
+            receiver.recv_timeout(LIMIT).expect("the server has ended");
+            std::thread::sleep(Duration::from_millis(500));
+            for number in 0..LAST {
+                assert_eq!(*connection.recv().within(LIMIT).await?, number.to_ne_bytes());
+            }
+            let error = connection.recv().within(LIMIT).await.expect_err("the end");
+            expect(&error, &["aborted by the peer: out of paper"]);
             Ok(())
         },
     );

@@ -43,6 +43,13 @@ done
 for pid in "${pids[@]}"; do
     wait "$pid" || fail "a case of connection_managers, above"
 done
+# Connections that are closed right after they were opened: their ends come together with the disconnects.
+timeout 300 uct_perftest --by rdmacm >/tmp/server 2>&1 &
+server=$!
+listening 13337
+timeout 300 uct_perftest 10.7.0.1 --by rdmacm -x rc_verbs -t connect -n 60 -O 20 -w 2 -f >/tmp/client 2>&1 || fail "uct_perftest by rdmacm"
+cat /tmp/client
+wait $server || fail "the server of uct_perftest by rdmacm"
 uct_info --doctor rdmacm 10.7.0.1 || fail "the diagnosis of 10.7.0.1 finds an obstacle"
 uct_info --doctor rdmacm 127.0.0.1 && fail "the diagnosis of 127.0.0.1 finds no obstacle"
 exit 0

@@ -1,5 +1,5 @@
-//! What the engine does when no transport is on the stack: connections that have something to send, and tasks to wake, whose wakers are code
-//! of the application.
+//! What the engine does when no transport is on the stack: connections that have something to send, tasks to wake, whose wakers are code
+//! of the application, and ends of connections that wait for the messages that arrived before.
 
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
@@ -10,18 +10,29 @@ use smallvec::SmallVec;
 use super::reactor::Reactor;
 use crate::proto::envelope::Token;
 
+/// Most passes that an end waits, while the transports go on delivering: enough for the longest receive queue of `rc_verbs`.
+const MOST_PASSES: u32 = 4096;
+
+/// An end of a connection.
+struct End {
+    passes: u32,
+    report: Box<dyn FnOnce()>,
+}
+
 /// What connections note, and the engine works off.
 pub(crate) struct Agenda {
     /// Each pass looks at this alone.
     is_empty: Cell<bool>,
     due: RefCell<Vec<Token>>,
+    ends: RefCell<Vec<End>>,
     woken: RefCell<SmallVec<[Waker; 1]>>,
     reactor: Rc<Reactor>,
 }
 
 impl Agenda {
     pub(crate) fn new(reactor: Rc<Reactor>) -> Agenda {
-        Agenda { is_empty: Cell::new(true), due: RefCell::default(), woken: RefCell::default(), reactor }
+        let (due, ends, woken) = (RefCell::default(), RefCell::default(), RefCell::default());
+        Agenda { is_empty: Cell::new(true), due, ends, woken, reactor }
     }
 
     /// The connection has something to send. It is listed once until it was served.
@@ -55,6 +66,33 @@ impl Agenda {
         }
     }
 
+    /// Has the engine call `report` when the transports have delivered what has arrived. May be called inside a transport.
+    pub(crate) fn end_later(&self, report: impl FnOnce() + 'static) {
+        self.ends.borrow_mut().push(End { passes: 0, report: Box::new(report) });
+        self.is_empty.set(false);
+        self.reactor.rouse();
+    }
+
+    pub(crate) fn has_ends(&self) -> bool {
+        !self.ends.borrow().is_empty()
+    }
+
+    /// Reports the ends, or if the transports may have something left (`is_drained` is false) those that have waited long enough.
+    /// Not to be called inside a transport.
+    pub(crate) fn report_ends(&self, is_drained: bool) {
+        let due: Vec<End> = self
+            .ends
+            .borrow_mut()
+            .extract_if(.., |end| {
+                end.passes += 1;
+                is_drained || end.passes > MOST_PASSES
+            })
+            .collect();
+        for end in due {
+            (end.report)();
+        }
+    }
+
     #[inline]
     pub(crate) fn is_empty(&self) -> bool {
         self.is_empty.get()
@@ -62,7 +100,8 @@ impl Agenda {
 
     /// The engine has worked it off; what has come meanwhile is for the next pass.
     pub(crate) fn settle(&self) {
-        self.is_empty.set(self.due.borrow().is_empty() && self.woken.borrow().is_empty());
+        let is_empty = self.due.borrow().is_empty() && self.woken.borrow().is_empty() && !self.has_ends();
+        self.is_empty.set(is_empty);
     }
 
     pub(crate) fn take(&self) -> Vec<Token> {

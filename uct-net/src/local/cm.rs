@@ -180,8 +180,14 @@ impl Events {
     }
 }
 
-/// Fails the connection that uses the endpoint when the connection manager's connection ends; returns status and reason.
-fn note_end(ep: &CmEp, target: &FailureTarget, event: CmEvent<'_>) -> Option<(Status, String)> {
+/// Fails the connection that uses the endpoint when the connection manager's connection ends; returns status and reason. That end has no
+/// order with the messages of the endpoint: those that arrived before are delivered first.
+fn note_end(
+    agenda: &Agenda,
+    ep: &CmEp,
+    target: &FailureTarget,
+    event: CmEvent<'_>,
+) -> Option<(Status, String)> {
     let end = match event {
         CmEvent::Failed { error: Status::REJECTED, private, .. } => {
             (Status::REJECTED, format!("the peer rejected the connection: {}", plain(private)))
@@ -195,9 +201,12 @@ fn note_end(ep: &CmEp, target: &FailureTarget, event: CmEvent<'_>) -> Option<(St
         }
         _ => return None,
     };
-    if let Some(conn) = connection(target) {
-        conn.lost(end.0, end.1.clone());
-    }
+    let (target, (status, reason)) = (Rc::clone(target), end.clone());
+    agenda.end_later(move || {
+        if let Some(conn) = connection(&target) {
+            conn.lost(status, reason);
+        }
+    });
     Some(end)
 }
 
@@ -221,7 +230,7 @@ pub(crate) async fn dial(
         CmEvent::Resolved { device, .. } => queue.add(CallEvent::Resolved(device.to_owned())),
         CmEvent::Connected { private } => queue.add(CallEvent::Connected(private.to_vec())),
         other => {
-            if let Some((status, reason)) = note_end(ep, &link, other) {
+            if let Some((status, reason)) = note_end(&queue.agenda, ep, &link, other) {
                 queue.add(CallEvent::Failed(status, reason));
             }
         }
@@ -311,8 +320,8 @@ impl CmListener {
                 return Err(failed(Status::REJECTED, reason));
             }
         };
-        let link = Rc::clone(&connected.target);
-        let report = move |ep: &CmEp, event: CmEvent<'_>| drop(note_end(ep, &link, event));
+        let (link, agenda) = (Rc::clone(&connected.target), Rc::clone(&net.agenda));
+        let report = move |ep: &CmEp, event: CmEvent<'_>| drop(note_end(&agenda, ep, &link, event));
         let limit = Some(net.options.handshake_timeout);
         let ep = request.accept(&self.cm, CmData { private: &private, token }, limit, report);
         let ep = ep.map_err(|error| failed(error.status, error.to_string()))?;

@@ -248,7 +248,7 @@ impl NetInner {
     /// One pass: what has arrived, what is to be sent, and now and then sockets and timers. Returns whether there was anything.
     pub(crate) fn turn(&self) -> bool {
         let mut is_busy = self.worker.progress() > 0;
-        is_busy |= self.pump_due();
+        is_busy |= self.pump_due(is_busy);
         self.end_lingering();
         let passes = self.passes.get().wrapping_add(1);
         self.passes.set(passes);
@@ -324,10 +324,13 @@ impl NetInner {
         first.map_or(limit, |first| limit.min(first.saturating_duration_since(Instant::now())))
     }
 
-    /// Does what connections left for when no transport is on the stack.
-    fn pump_due(&self) -> bool {
+    /// Does what connections left for when no transport is on the stack. `is_busy`: the transports have just had something to do.
+    fn pump_due(&self, is_busy: bool) -> bool {
         if self.agenda.is_empty() {
             return false;
+        }
+        if self.agenda.has_ends() {
+            self.report_ends(is_busy);
         }
         for token in self.agenda.take() {
             if let Some(conn) = self.find(token) {
@@ -337,6 +340,14 @@ impl NetInner {
         self.agenda.wake();
         self.agenda.settle();
         true
+    }
+
+    /// Reports the ends of connections, once the transports have delivered what has arrived.
+    #[cold]
+    fn report_ends(&self, is_busy: bool) {
+        // Only arming looks at all transports: a pass leaves out those that were idle for long.
+        let is_drained = !is_busy && self.worker.arm().is_ok();
+        self.agenda.report_ends(is_drained);
     }
 
     fn find(&self, token: Token) -> Option<Rc<Conn>> {

@@ -57,7 +57,8 @@ impl Conn {
             return true;
         }
         let is_flushed = || {
-            self.lane.get().is_none_or(|lane| lane.ep.flush(Flush::empty(), None) != Ok(Posted::InProgress))
+            let flushed = self.lane.get().map(|lane| lane.ep.flush(Flush::empty(), None));
+            !matches!(flushed, Some(Ok(Posted::InProgress) | Err(Status::NO_RESOURCE)))
         };
         has_ended && is_flushed()
     }
