@@ -78,6 +78,8 @@ fn a_caller_that_stalls_ends_at_the_limit_of_its_stage() {
 #[test]
 fn a_caller_that_reads_nothing_ends_at_the_limit() {
     let error = server_with(|address| {
+        // Ahead of the call, whose limit is 200 ms: it opens the transports.
+        let hello = [raw::field(b""), raw::field(&Raw::new().addresses())].concat();
         let socket =
             socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).expect("a socket");
         // Small segments and a small buffer: the listener's system takes little on its own.
@@ -85,7 +87,6 @@ fn a_caller_that_reads_nothing_ends_at_the_limit() {
         socket.set_recv_buffer_size(1).expect("set");
         let address: std::net::SocketAddr = address.parse().expect("an address");
         socket.connect(&address.into()).expect("the listener lives");
-        let hello = [raw::field(b""), raw::field(&Raw::new().addresses())].concat();
         (&socket).write_all(&raw::frame(raw::HELLO, &hello)).expect("sent");
         std::thread::sleep(Duration::from_millis(700));
     });
