@@ -19,7 +19,7 @@ pub unsafe fn copy_small(source: *const u8, target: *mut u8, length: usize) {
         unsafe { copy_fixed::<8>(source, target) }
     } else if length > 64 {
         // SAFETY: the caller vouches for both ranges.
-        unsafe { copy_raw(target, source, length) }
+        unsafe { copy_long(source, target, length) }
     } else if length > 32 {
         // SAFETY: 32 < length <= 64: both halves are inside the ranges.
         unsafe { copy_ends::<32>(source, target, length) }
@@ -39,6 +39,17 @@ pub unsafe fn copy_small(source: *const u8, target: *mut u8, length: usize) {
         // SAFETY: the caller vouches for one byte.
         unsafe { copy_fixed::<1>(source, target) }
     }
+}
+
+/// Copies what is too long for moves.
+///
+/// # Safety
+///
+/// As [`copy_small`].
+#[inline(never)]
+unsafe fn copy_long(source: *const u8, target: *mut u8, length: usize) {
+    // SAFETY: the caller vouches for both ranges.
+    unsafe { copy_raw(target, source, length) }
 }
 
 /// Copies the first and the last `N` bytes of a range of `length`; the two may overlap.
