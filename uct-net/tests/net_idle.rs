@@ -23,7 +23,7 @@ const CALLS: usize = 100;
 const DESCRIPTORS: usize = 5;
 /// How long no thread runs once all of them sleep.
 const IDLE: Duration = Duration::from_secs(2);
-/// In so many spans of that length. What ends a connection's opening wakes a thread once or twice, late where others have the processors.
+/// One of so many spans of that length has to pass without any activity. On a busy machine a thread may not have gone to sleep yet.
 const SPANS: usize = 10;
 
 /// Keeps the nets as they are until the process has been looked at.

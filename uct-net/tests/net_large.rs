@@ -148,7 +148,7 @@ fn a_large_slice_is_read_in_the_senders_memory() {
             async move |_net, mut listener| {
                 let connection = listener.accept().await?.accept().await?;
                 connection.recv().within(LIMIT).await?;
-                // From here on this thread reads nothing until it is told.
+                // This thread makes no progress until the sender has changed its memory.
                 rests.send(()).expect("the sender waits");
                 let in_place = is_changed.recv_timeout(LIMIT).expect("the sender has changed its memory");
                 let came = connection.recv().within(LIMIT).await?;

@@ -83,8 +83,8 @@ impl Connection {
     /// Sends a part of registered memory as one message, as [`Connection::send`]. A large one (key `rndv_thresh`) is not copied on this side: the
     /// peer reads it in the memory, which must not change until this is done, or the message is a mixture. For that it gets the key to the whole
     /// memory, as by [`Connection::share`], so the memory should hold nothing that the peer may not access. A message is copied
-    /// at the first poll, and needs no key, if it is short, if the peer cannot read it in place (over tcp; a strided slice; memory of another
-    /// domain, or without [`Access::REMOTE_GET`]), or if the peer refuses. Dropping the future withdraws a message of which nothing has been
+    /// at the first poll, and no key is sent, if it is short or the peer cannot read it in place (over tcp; a strided slice; memory of another
+    /// domain, or without [`Access::REMOTE_GET`]). If the peer refuses to read it, it is copied then. Dropping the future withdraws a message of which nothing has been
     /// sent; otherwise it is sent completely, and keeps the memory registered until then.
     ///
     /// # Errors

@@ -77,7 +77,7 @@ unsafe fn copy(source: *const u8, target: *mut u8, length: usize) {
 ///
 /// # Safety
 /// As [`copy`].
-#[inline(always)]
+#[inline]
 unsafe fn move_bytes(source: *const u8, target: *mut u8, length: usize) {
     const LONG: usize = 2048;
     let is_slow = || matches!(target.addr().wrapping_sub(source.addr()) % 4096, 1..32);
