@@ -61,10 +61,16 @@ impl ShmEp {
     /// Sends `length` bytes that `fill` writes, at most the size of a bulk segment.
     #[inline(always)]
     fn send(&self, id: u8, length: usize, fill: impl FnOnce(*mut u8)) -> Result {
-        self.enter()?.channel.send(id, length, fill).map_err(|on| self.blocked(on))
+        let channel = &self.enter()?.channel;
+        let owned_line = channel.rings.owns_line();
+        channel.send(id, length, fill).map_err(|on| self.blocked(on))?;
+        if owned_line && !channel.rings.owns_line() {
+            self.iface.expect_reply(&channel.rings);
+        }
+        Ok(())
     }
 
-    /// Sends a short message. `None`: there is no room as far as is known.
+    /// Sends a message that fits a slot or the line. `None`: there is no room as far as is known.
     #[inline]
     fn send_short(
         &self,
@@ -90,12 +96,12 @@ impl ShmEp {
         length: usize,
         fill: impl FnOnce(*mut u8) + Copy,
     ) -> Result {
-        if length <= INLINE_BYTES
+        if channel.rings.fits_slot_or_line(length)
             && let Some(sent) = self.send_short(channel, id, length, fill)
         {
             return sent;
         }
-        channel.send(id, length, fill).map_err(|on| self.blocked(on))
+        self.send(id, length, fill)
     }
 
     /// Checks whether there is room for a message of any length, before it is packed.
@@ -129,14 +135,14 @@ impl ShmEp {
         let length = WORD + payload.len();
         // SAFETY: there is room for `length` bytes, aligned to 8.
         let fill = |body: *mut u8| unsafe { write_short(body, header, payload) };
-        if length <= INLINE_BYTES
-            && let Some(Connection { channel, .. }) = self.open()
+        if length > self.iface.limits.short {
+            return Err(Error::INVALID_PARAM);
+        }
+        if let Some(Connection { channel, .. }) = self.open()
+            && channel.rings.fits_slot_or_line(length)
             && let Some(sent) = self.send_short(channel, id, length, fill)
         {
             return sent;
-        }
-        if length > self.iface.limits.short {
-            return Err(Error::INVALID_PARAM);
         }
         self.send(id, length, fill)
     }
@@ -217,16 +223,10 @@ impl Endpoint for ShmEp {
             let length = unsafe { pack.write(scratch.as_mut_ptr(), usize::MAX) }?;
             // SAFETY: so many bytes were packed into the buffer, and there is room for them.
             let copy = |target| unsafe { copy_small(scratch.as_ptr(), target, length) };
-            if length <= INLINE_BYTES
-                && let Some(sent) = self.send_short(channel, id, length, copy)
-            {
-                return sent.map(|()| length);
-            }
-            // Not ahead of this, since a short message cannot be longer than the buffer.
             if length > scratch.len() {
                 return Err(Error::INVALID_PARAM);
             }
-            channel.send(id, length, copy).map(|()| length).map_err(|on| self.blocked(on))
+            self.send_copy(channel, id, length, copy).map(|()| length)
         })
     }
 

@@ -89,6 +89,15 @@ pub fn fuzz_ring(bytes: &[u8]) {
                     Err(_) => return,
                 }
             }
+            7 if near.is_owner() && argument >= 128 => {
+                let place = if argument & 1 == 0 { Place::Small } else { Place::Bulk };
+                if let Some(block) = sender.reserve(place) {
+                    let _ = sender.send_block_out_of_ring(block, |position, place, index| {
+                        let control = Control::block_in_line(position, argument % 32, place, index);
+                        near.send_block(control, usize::from(argument) % 64);
+                    });
+                }
+            }
             7 if near.is_owner() => {
                 let length = usize::from(argument) % (TURN_LINE_BYTES + 1);
                 let _ = sender.try_out_of_ring(|position| {
@@ -104,6 +113,16 @@ pub fn fuzz_ring(bytes: &[u8]) {
                     assert!(short.tag() < 32 && copy.bytes(short).len() <= TURN_LINE_BYTES);
                     std::hint::black_box(copy.bytes(short).iter().map(|byte| u32::from(*byte)).sum::<u32>());
                     // A reply to nothing: the near end owns the line again.
+                    far.send(Control::short(u64::from(argument), 0, 0), |_| ());
+                    if !near.is_owner() {
+                        near.take(u64::from(argument), &mut copy);
+                    }
+                } else if let Some(in_block) = far.take_block(receiver.position()) {
+                    assert!(in_block.tag < 32);
+                    match receiver.accept_out_of_ring(in_block) {
+                        Ok(message) => held.extend(received(&receiver, &layout, message.data)),
+                        Err(_) => return,
+                    }
                     far.send(Control::short(u64::from(argument), 0, 0), |_| ());
                     if !near.is_owner() {
                         near.take(u64::from(argument), &mut copy);

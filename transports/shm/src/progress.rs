@@ -78,7 +78,7 @@ impl ShmIface {
         };
         let limit = self.schedule.limit(self.max_poll);
         let shorts = connection.channel.receive_shorts(&self.handlers, limit);
-        let count = if shorts > 0 { shorts } else { self.drain(connection) };
+        let count = if shorts > 0 { shorts } else { self.drain_others(connection, limit) };
         if count > 0 {
             self.schedule.received(count);
         }
@@ -131,6 +131,15 @@ impl ShmIface {
     /// Receives what has arrived from one peer, up to a limit.
     fn drain(&self, connection: &Connection) -> u32 {
         let count = connection.receive(&self.handlers, self.max_poll);
+        if count > 0 {
+            self.received(connection);
+        }
+        count
+    }
+
+    /// As [`drain`](ShmIface::drain), up to `limit`, where the next message is known to be no short one.
+    fn drain_others(&self, connection: &Connection, limit: u32) -> u32 {
+        let count = connection.receive_others(&self.handlers, limit);
         if count > 0 {
             self.received(connection);
         }

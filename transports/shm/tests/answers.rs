@@ -1,4 +1,4 @@
-//! Replies travel in the ping-pong line, whichever side has connected.
+//! Replies travel in the ping-pong line, or in a block that it announces, whichever side has connected.
 
 mod common;
 
@@ -23,7 +23,10 @@ impl End {
         let (worker, iface) = open(transport, &[]);
         let received = Rc::new(Cell::new(0));
         let count = Rc::clone(&received);
-        iface.set_am_handler(ID, move |_| count.set(count.get() + 1));
+        iface.set_am_handler(ID, move |message| {
+            assert!(message[8..].iter().all(|byte| *byte == 7), "{} bytes", message.len());
+            count.set(count.get() + 1);
+        });
         End { worker, iface, received }
     }
 
@@ -37,15 +40,19 @@ impl End {
     }
 }
 
+/// Lengths of packed messages: in one line, in two, in a small block, in a bulk block.
+const LENGTHS: [usize; 4] = [40, 104, 1000, 8000];
+
 /// Sends a message from one end to the other, short or packed, and waits until it has come.
 fn say(from: &End, ep: &Ep, to: &End, number: u64) {
     let due = to.received.get() + 1;
     if number.is_multiple_of(2) {
         until(&from.worker, || ep.am_short(ID, number, &[7; 8])).expect("the peer lives");
     } else {
+        let length = LENGTHS[(number / 2) as usize % LENGTHS.len()];
         let pack = |place: &mut [u8]| {
-            place[..40].fill(7);
-            40
+            place[..length].fill(7);
+            length
         };
         until(&from.worker, || ep.am_bcopy(ID, SendFlags::empty(), pack)).expect("the peer lives");
     }

@@ -65,12 +65,30 @@ impl<'a> Iov<'a> {
     #[inline]
     pub unsafe fn gather(&self, destination: *mut u8) -> usize {
         let mut offset = 0;
-        for (block, length) in self.blocks() {
+        let mut copy = |block: *const u8, length: usize| {
             // SAFETY: `offset` stays within the total, which the caller vouches for.
             let target = unsafe { destination.add(offset) };
-            // SAFETY: the block is readable (`Iov::new`), and the two do not overlap by the caller's promise.
-            unsafe { copy_raw(target, block, length) };
             offset += length;
+            if length == size_of::<u64>() {
+                // A header is one word.
+                // SAFETY: as below.
+                let word = unsafe { block.cast::<u64>().read_unaligned() };
+                // SAFETY: as below.
+                unsafe { target.cast::<u64>().write_unaligned(word) };
+            } else {
+                // SAFETY: the block is readable (`Iov::new`), and the two do not overlap by the caller's promise.
+                unsafe { copy_raw(target, block, length) };
+            }
+        };
+        for entry in self.entries {
+            // Without a multiplication in the usual case.
+            if entry.count == 1 {
+                copy(entry.buffer.cast(), entry.length);
+            } else {
+                Iov { entries: slice::from_ref(entry), memory: PhantomData }
+                    .blocks()
+                    .for_each(|(block, length)| copy(block, length));
+            }
         }
         offset
     }

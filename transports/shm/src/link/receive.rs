@@ -14,7 +14,7 @@ use crate::proto::ring::{BODY_WORDS, Delivery, Message, Place, Short};
 use crate::proto::wire::tag;
 
 /// Number of message ids of the application. Higher tags belong to the transport.
-const AM_IDS: u8 = 32;
+pub(super) const AM_IDS: u8 = 32;
 
 /// The handlers of the application.
 pub(crate) struct Handlers {
@@ -68,20 +68,22 @@ impl Channel {
 
 impl Connection {
     /// Receives up to `limit` messages of any kind. Returns how many. A response to a short get ends the round.
-    #[inline(never)]
     pub(crate) fn receive(&self, handlers: &Handlers, limit: u32) -> u32 {
+        let shorts = self.channel.receive_shorts(handlers, limit);
+        if shorts < limit { shorts + self.receive_others(handlers, limit - shorts) } else { shorts }
+    }
+
+    /// As [`receive`](Connection::receive), where the next message is known to be no short one.
+    #[inline(never)]
+    pub(crate) fn receive_others(&self, handlers: &Handlers, limit: u32) -> u32 {
         let mut count = 0;
-        while count < limit {
-            let shorts = self.channel.receive_shorts(handlers, limit - count);
-            count += shorts;
-            if shorts > 0 {
-                continue;
-            }
-            if !self.receive_other(handlers) {
+        while self.receive_other(handlers) {
+            count += 1;
+            if count == limit || self.emulation.has_just_answered(&self.channel) {
                 break;
             }
-            count += 1;
-            if self.emulation.has_just_answered(&self.channel) {
+            count += self.channel.receive_shorts(handlers, limit - count);
+            if count == limit {
                 break;
             }
         }
@@ -92,7 +94,7 @@ impl Connection {
     fn receive_other(&self, handlers: &Handlers) -> bool {
         let channel = &self.channel;
         let mut body = [0; BODY_WORDS];
-        let Message { tag, data } = match channel.rings.receiver.next(&mut body) {
+        let Message { tag, data } = match channel.rings.next(&mut body) {
             Ok(Some(message)) => message,
             Ok(None) => return false,
             Err(corrupt) => {

@@ -13,8 +13,8 @@ use std::sync::Arc;
 use crate::io::Mapping;
 use crate::link::pair_layout::PairLayout;
 use crate::proto::ring::{
-    Body, Control, MappedRing, MappedTurnLine, Receiver, Sender, Sent, Short, TURN_LINE_BYTES, TurnLine,
-    Watch,
+    BODY_WORDS, Block, Body, Control, Corrupt, INLINE_BYTES, MappedRing, MappedTurnLine, Message, Receiver,
+    Refused, Sender, Sent, Short, TURN_LINE_BYTES, TurnLine, Watch,
 };
 
 /// See the module.
@@ -69,13 +69,19 @@ impl RingPair {
         self.line().0.turn_line.is_owner()
     }
 
-    /// Whether a short message of this length would be sent in the line.
+    /// Whether a message of this length would be sent in the line, without a block.
     #[inline]
     pub(crate) fn fits_line(&self, length: usize) -> bool {
         length <= TURN_LINE_BYTES && self.owns_line()
     }
 
-    /// Sends a short message that `fill` writes, in the line or in the ring. `None`: there is no room as far as is known.
+    /// Whether a message of this length would be sent in a slot or in the line, without a block.
+    #[inline]
+    pub(crate) fn fits_slot_or_line(&self, length: usize) -> bool {
+        length <= INLINE_BYTES || self.fits_line(length)
+    }
+
+    /// Sends a message of such a length that `fill` writes, in the line or in the ring. `None`: there is no room as far as is known.
     #[inline]
     pub(crate) fn send(&self, id: u8, length: usize, fill: impl FnOnce(*mut u8)) -> Option<Sent> {
         if !self.fits_line(length) {
@@ -85,6 +91,28 @@ impl RingPair {
         self.sender.try_out_of_ring(|position| {
             line.turn_line.send(Control::short(position + mark, id, length), fill);
         })
+    }
+
+    /// Sends the first `length` bytes of a block, announced in the line or in the ring. Without room the block is given back.
+    pub(crate) fn send_block(&self, id: u8, block: Block, length: usize) -> Result<Sent, Refused> {
+        if !self.owns_line() {
+            return self.sender.send_block(id, block, length);
+        }
+        let (line, mark) = self.line();
+        self.sender.send_block_out_of_ring(block, |position, place, index| {
+            line.turn_line.send_block(Control::block_in_line(position + mark, id, place, index), length);
+        })
+    }
+
+    /// Takes the next message, whatever it is, as [`Receiver::next`] does. A short one is not looked for in the line.
+    pub(crate) fn next(&self, inline: &mut [u64; BODY_WORDS]) -> Result<Option<Message>, Corrupt> {
+        let (line, mark) = self.line();
+        if !line.turn_line.is_owner()
+            && let Some(message) = line.turn_line.take_block(self.receiver.position() + mark)
+        {
+            return self.receiver.accept_out_of_ring(message).map(Some);
+        }
+        self.receiver.next(inline)
     }
 
     /// Receives the short message in the line, or up to `limit` from the ring, up to the first message of another kind. Returns how many.

@@ -10,7 +10,7 @@ use crate::proto::ring::{Geometry, Pool};
 /// Starts every message over the socket.
 const MAGIC: u32 = u32::from_le_bytes(*b"uSHM");
 /// Grows when a message changes, or what is in shared memory.
-const VERSION: u32 = 8;
+const VERSION: u32 = 9;
 
 /// Largest message over the socket.
 pub(crate) const MAX_CONTROL: usize = 512;

@@ -9,8 +9,11 @@ pub const INLINE_BYTES: usize = 56;
 /// The same, in words of 8 bytes.
 pub const BODY_WORDS: usize = INLINE_BYTES / 8;
 
-/// Bytes of a message that fit into a ping-pong line.
-pub const TURN_LINE_BYTES: usize = 48;
+/// Bytes of a message that fit into a ping-pong line: two cache lines without the words of both ends.
+pub const TURN_LINE_BYTES: usize = 2 * SLOT_BYTES - 2 * size_of::<u64>();
+
+/// The same, in words of 8 bytes.
+pub const TURN_LINE_WORDS: usize = TURN_LINE_BYTES / 8;
 
 /// Bytes of a slot: one cache line.
 pub const SLOT_BYTES: usize = 64;
@@ -43,6 +46,9 @@ const TAG_SHIFT: u32 = 3;
 const DETAIL_SHIFT: u32 = 8;
 /// Position of the place.
 const PLACE_SHIFT: u32 = 14;
+/// In a ping-pong line: the message is in a block, and in a small one.
+const IN_BLOCK: u64 = 1 << 15;
+const IN_SMALL_BLOCK: u64 = 1 << 14;
 /// Position of the tag's high bits.
 const TAG_HIGH_SHIFT: u32 = 16;
 /// Largest difference between the word of a short message of at most so many bytes and its position.
@@ -61,6 +67,8 @@ const fn short_max(length: usize) -> u64 {
 /// | 14..16 | [`Place`] |
 /// | 16..19 | tag, its high bits; of a short message in a ping-pong line: [`SHARED`](Control::SHARED) or 0 |
 /// | 19..64 | sequence number of the message; the first one has 1 |
+///
+/// In a ping-pong line the length of a message has bits 8..15, and bit 15 is 0. It is 1 for a message in a block, whose place is bit 14: 1 for a small one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Control(pub u64);
 
@@ -81,11 +89,25 @@ impl Control {
         Control(position | tag | u64::from(detail) << DETAIL_SHIFT | (place as u64) << PLACE_SHIFT)
     }
 
-    /// As [`new`](Control::new) for an inline message with a tag below 32.
+    /// As [`new`](Control::new) for an inline message with a tag below 32, in a slot or a ping-pong line.
     #[inline(always)]
     pub fn short(position: u64, tag: u8, length: usize) -> Control {
-        debug_assert!(length <= INLINE_BYTES && tag < 1 << TAG_BITS);
+        debug_assert!(length <= TURN_LINE_BYTES && tag < 1 << TAG_BITS);
         Control(position + (u64::from(tag) << TAG_SHIFT) + ((length as u64) << DETAIL_SHIFT))
+    }
+
+    /// A word in a ping-pong line that publishes a message in a block, with a tag below 32.
+    pub fn block_in_line(position: u64, tag: u8, place: Place, index: u32) -> Control {
+        debug_assert!(tag < 1 << TAG_BITS && index < 64 && place != Place::Inline);
+        let place = if place == Place::Small { IN_SMALL_BLOCK } else { 0 } | IN_BLOCK;
+        Control(position + (u64::from(tag) << TAG_SHIFT) + (u64::from(index) << DETAIL_SHIFT) + place)
+    }
+
+    /// Tag, place and index, if the word in a ping-pong line publishes the message at `position` in a block.
+    pub fn as_block_in_line(self, position: u64) -> Option<(u8, Place, u32)> {
+        let low = self.0.wrapping_sub(position);
+        let place = if low & IN_SMALL_BLOCK == 0 { Place::Bulk } else { Place::Small };
+        (low & !(IN_BLOCK - 1) == IN_BLOCK).then_some((Short(low).tag(), place, Control(low).detail()))
     }
 
     /// Whether the word publishes the message at `position`.
@@ -147,7 +169,7 @@ impl Short {
     /// The length in bytes.
     #[inline(always)]
     pub fn length(self) -> usize {
-        // With the place, which is 0: a byte.
+        // With the place, which is 0, or has a bit of the length in a ping-pong line: a byte.
         (self.0 >> DETAIL_SHIFT) as usize & 0xff
     }
 }

@@ -5,7 +5,7 @@
 
 use ucs::memory::copy_raw;
 
-use super::control::{BODY_WORDS, TURN_LINE_BYTES};
+use super::control::{BODY_WORDS, SLOT_BYTES, TURN_LINE_WORDS};
 
 /// Copies `length` bytes from `source` to `target`.
 ///
@@ -116,18 +116,25 @@ pub unsafe fn copy_start(body: *const u64, place: *mut u64) {
     unsafe { place.cast::<u128>().write_unaligned(start) };
 }
 
-/// Copies a message of `length` bytes out of the ping-pong line: all of its words, or the first two if there are no others.
+/// Words of a ping-pong line's body in its first cache line.
+const FIRST_LINE_WORDS: usize = TURN_LINE_WORDS - SLOT_BYTES / 8;
+
+/// Copies a message of `length` bytes out of the ping-pong line: the first two words, all in the first cache line, or all.
 ///
 /// # Safety
 ///
-/// `body` is readable and `place` writable for `TURN_LINE_BYTES`, both aligned to 8.
+/// `body` is readable and `place` writable for `TURN_LINE_WORDS` words, both aligned to 8.
 #[inline(always)]
 pub unsafe fn copy_turn_line(body: *const u64, place: *mut u64, length: usize) {
     // SAFETY: the caller's promise.
     unsafe { copy_start(body, place) };
     if length > START_BYTES {
         // SAFETY: as above.
-        (START..TURN_LINE_BYTES / 8).for_each(|at| unsafe { copy_word(body, place, at) });
+        (START..FIRST_LINE_WORDS).for_each(|at| unsafe { copy_word(body, place, at) });
+    }
+    if length > 8 * FIRST_LINE_WORDS {
+        // SAFETY: as above.
+        (FIRST_LINE_WORDS..TURN_LINE_WORDS).for_each(|at| unsafe { copy_word(body, place, at) });
     }
 }
 

@@ -6,7 +6,7 @@
 //! ```text
 //! 0      credit word of the receiver           (a cache line of its own)
 //! 128    release words: small pool, bulk pool  (a cache line of their own), behind them the receiver's word that it has closed
-//! 256    ping-pong line                       (a cache line of its own; in the ring towards the side that accepts)
+//! 256    ping-pong line                       (two cache lines of its own; in the ring towards the side that accepts)
 //! 384    the sender's word on what the kernel copies (a cache line of its own)
 //! 512    the first slots, 64 bytes each
 //! 2048   end of the part that every ring uses

@@ -3,7 +3,7 @@
 //! Used by `link`. Built on `ucs::sync` and on memory that implements [`RingMemory`].
 //!
 //! A ring is an array of 64-byte slots. A message of up to [`INLINE_BYTES`] travels in its slot, which costs the transfer of one cache
-//! line. A larger message is written to a block (small or bulk) that its slot names. A [`TurnLine`] carries short replies in addition to
+//! line. A larger message is written to a block (small or bulk) that its slot names. A [`TurnLine`] carries replies in addition to
 //! two rings. The protocol has five parts:
 //!
 //! - **Publication.** The first word of a slot contains the sequence number of the message in the slot. The sender writes it last. The
@@ -52,7 +52,7 @@ pub use layout::{FIRST_BYTES, FIRST_SLOTS, Geometry, Layout, Pool};
 pub use memory::{MappedRing, RingMemory};
 pub use receiver::{Body, Delivery, Message, Receiver, Watch, publish_idle};
 pub use sender::{Block, Refused, Sender, Sent, Trim};
-pub use turn_line::{MappedTurnLine, TurnLine};
+pub use turn_line::{InBlock, MappedTurnLine, TurnLine};
 
 /// The peer wrote something into shared memory that no correct peer writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]

@@ -11,10 +11,12 @@ use std::slice;
 use ucs::sync::atomic::{AtomicU64, Ordering};
 
 use super::barrier;
-use super::control::{BODY_WORDS, Control, Credit, FIRST, INLINE_BYTES, Place, SLOT_BYTES, STEP, Short};
+use super::control::{
+    BODY_WORDS, Control, Credit, FIRST, INLINE_BYTES, Place, SLOT_BYTES, STEP, Short, TURN_LINE_WORDS,
+};
 use super::copy::{START_BYTES, copy_rest, copy_start};
 use super::layout::{FIRST_BYTES, Part};
-use super::{Corrupt, RingMemory};
+use super::{Corrupt, InBlock, RingMemory};
 
 /// A received message.
 #[derive(Debug)]
@@ -187,20 +189,35 @@ impl<M: RingMemory> Receiver<M> {
         Ok(Some(Message { tag: control.tag(), data }))
     }
 
-    /// Checks the block that a slot names and takes hold of it.
+    /// Accepts the block that a slot names.
     fn accept_block(&self, slot: usize, control: Control) -> Result<Delivery, Corrupt> {
-        let index = control.detail();
-        let layout = self.memory.layout();
-        let (place, pool, capacity, count) = match control.place() {
-            1 => (Place::Small, &self.small, layout.small_capacity(), layout.geometry().small.count),
-            2 => (Place::Bulk, &self.bulk, layout.bulk_capacity(), layout.geometry().bulk.count),
+        let place = match control.place() {
+            1 => Place::Small,
+            2 => Place::Bulk,
             _ => return Err(Corrupt::Place { control: control.0 }),
+        };
+        // SAFETY: a body is at least 8 readable bytes, aligned to 8; read once.
+        let length = self.memory.body(slot, |body| unsafe { body.cast::<u64>().read() });
+        self.hold(place, control.detail(), length)
+    }
+
+    /// Accepts a message whose block the ping-pong line names. It is the next one: [`take_block`](super::TurnLine::take_block) was given its position.
+    pub fn accept_out_of_ring(&self, message: InBlock) -> Result<Message, Corrupt> {
+        let data = self.hold(message.place, message.index, message.length)?;
+        self.pass();
+        Ok(Message { tag: message.tag, data })
+    }
+
+    /// Checks a block that the peer names, below 64, and takes hold of it.
+    fn hold(&self, place: Place, index: u32, length: u64) -> Result<Delivery, Corrupt> {
+        let layout = self.memory.layout();
+        let (pool, capacity, count) = match place {
+            Place::Bulk => (&self.bulk, layout.bulk_capacity(), layout.geometry().bulk.count),
+            _ => (&self.small, layout.small_capacity(), layout.geometry().small.count),
         };
         if index >= count || pool.held.get() & 1 << index != 0 {
             return Err(Corrupt::Block { index });
         }
-        // SAFETY: a body is at least 8 readable bytes, aligned to 8; read once.
-        let length = self.memory.body(slot, |body| unsafe { body.cast::<u64>().read() });
         if length > capacity as u64 {
             return Err(Corrupt::Length {
                 length: length.min(u64::from(u32::MAX)) as u32,
@@ -297,10 +314,10 @@ impl<M: RingMemory> Receiver<M> {
     }
 }
 
-/// Room for a short message, as it lies in a slot.
+/// Room for a short message, as it lies in a slot or a ping-pong line.
 #[derive(Debug)]
 #[repr(C, align(16))]
-pub struct Body(MaybeUninit<[u64; BODY_WORDS]>);
+pub struct Body(MaybeUninit<[u64; TURN_LINE_WORDS]>);
 
 impl Body {
     /// Nothing yet.
@@ -318,7 +335,7 @@ impl Body {
     /// The bytes of the message that was just copied here.
     #[inline(always)]
     pub fn bytes(&self, short: Short) -> &[u8] {
-        // SAFETY: each function that returns a `Short` has written at least its length, which is up to 56.
+        // SAFETY: each function that returns a `Short` has written at least its length, which is up to 112.
         unsafe { slice::from_raw_parts(self.0.as_ptr().cast(), short.length()) }
     }
 }

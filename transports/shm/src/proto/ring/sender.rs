@@ -332,6 +332,22 @@ impl<M: RingMemory> Sender<M> {
         Ok(self.send_slot(tail, control, |body| unsafe { body.cast::<u64>().write(length as u64) }))
     }
 
+    /// As [`send_block`](Sender::send_block), out of the ring: `publish` gets the position of the message, the pool, and the block's index.
+    pub fn send_block_out_of_ring(
+        &self,
+        block: Block,
+        publish: impl FnOnce(u64, Place, u32),
+    ) -> Result<Sent, Refused> {
+        if !self.has_room()? {
+            self.cancel(block);
+            return Err(Refused::Full);
+        }
+        if block.place == Place::Bulk {
+            self.bulk_used.set(true);
+        }
+        self.try_out_of_ring(|position| publish(position, block.place, block.index)).ok_or(Refused::Full)
+    }
+
     /// Sends a message in the next slot, and chooses the slot behind it.
     #[inline(always)]
     fn send_slot(&self, tail: u64, control: Control, fill: impl FnOnce(*mut u8)) -> Sent {

@@ -5,7 +5,8 @@
 use super::control::Control;
 use super::turn_line::TurnLineMemory;
 use super::{
-    BODY_WORDS, Body, Delivery, FIRST_SLOTS, Geometry, Pool, Receiver, RingMemory, Sender, Sent, TurnLine,
+    BODY_WORDS, Body, Delivery, FIRST_SLOTS, Geometry, Message, Place, Pool, Receiver, RingMemory, Sender,
+    Sent, TurnLine,
 };
 
 /// A small ring's shape.
@@ -14,7 +15,8 @@ pub fn geometry(slots: u32, blocks: u32) -> Geometry {
     Geometry { slots, first: slots.min(FIRST_SLOTS), small: pool(64), bulk: pool(1024) }
 }
 
-/// Sends numbers in a row over a ring, receives those of another over a second one, and replies in the ping-pong line.
+/// Sends numbers in a row over a ring, receives those of another over a second one, and replies in the ping-pong line. Each third number is in a
+/// block if one is free.
 pub struct Talker<M, S> {
     sender: Sender<M>,
     receiver: Receiver<M>,
@@ -41,7 +43,18 @@ impl<M: RingMemory, S: TurnLineMemory> Talker<M, S> {
         // SAFETY: slot and ping-pong line have room for a u64 and are aligned to it.
         let fill = |body: *mut u8| unsafe { body.cast::<u64>().write(number) };
         let is_owner = self.turn_line.is_owner();
-        let sent = if is_owner {
+        let block = number.is_multiple_of(3).then(|| self.sender.reserve(Place::Small)).flatten();
+        let sent = if let Some(block) = block {
+            self.sender.fill_block(&block, fill);
+            let sent = if is_owner {
+                self.sender.send_block_out_of_ring(block, |position, place, index| {
+                    self.turn_line.send_block(Control::block_in_line(position, 7, place, index), 8);
+                })
+            } else {
+                self.sender.send_block(7, block, 8)
+            };
+            sent.ok()
+        } else if is_owner {
             self.sender.try_out_of_ring(|position| self.turn_line.send(Control::short(position, 7, 8), fill))
         } else {
             self.sender.try_short(7, 8, fill).or_else(|| self.sender.send_inline(7, 8, fill).ok())
@@ -60,7 +73,7 @@ impl<M: RingMemory, S: TurnLineMemory> Talker<M, S> {
 
     /// Receives a number, in the ping-pong line or in the ring. Returns whether there was one. It has to be the next one.
     pub fn receive(&mut self) -> bool {
-        let number = self.receive_from_line().or_else(|| self.receive_from_slot());
+        let number = self.receive_from_line().or_else(|| self.receive_other());
         if let Some(number) = number {
             assert_eq!(number, self.received, "every number once, in order");
             self.received += 1;
@@ -79,10 +92,23 @@ impl<M: RingMemory, S: TurnLineMemory> Talker<M, S> {
         Some(u64::from_ne_bytes(copy.bytes(short).try_into().expect("a number")))
     }
 
-    fn receive_from_slot(&self) -> Option<u64> {
+    fn receive_other(&self) -> Option<u64> {
         let mut body = [0; BODY_WORDS];
-        let message = self.receiver.next(&mut body).expect("the sender is honest")?;
-        assert!(matches!((message.tag, message.data), (7, Delivery::Inline { length: 8 })));
-        Some(body[0])
+        let in_line =
+            (!self.turn_line.is_owner()).then(|| self.turn_line.take_block(self.receiver.position()));
+        let message = match in_line.flatten() {
+            Some(in_block) => self.receiver.accept_out_of_ring(in_block).map(Some),
+            None => self.receiver.next(&mut body),
+        };
+        match message.expect("the sender is honest")? {
+            Message { tag: 7, data: Delivery::Inline { length: 8 } } => Some(body[0]),
+            Message { tag: 7, data: Delivery::Block { place, index, length: 8 } } => {
+                // SAFETY: a block is larger than a u64 and aligned to it.
+                let number = self.receiver.block(place, index, |block| unsafe { block.cast::<u64>().read() });
+                self.receiver.release(place, index);
+                Some(number)
+            }
+            other => panic!("{other:?}"),
+        }
     }
 }

@@ -466,24 +466,88 @@ fn messages_in_line_and_rings_arrive_in_order() {
 }
 
 #[test]
-fn a_turn_line_takes_nothing_but_a_short_message_at_its_position() {
+fn a_turn_line_takes_nothing_but_a_message_at_its_position() {
     let pages = Pages::new(4096);
     // SAFETY: a line of its own, kept to the end.
     let end = TurnLine::new(unsafe { MappedTurnLine::new(pages.base, true) }, false);
     let mut copy = super::Body::new();
     let mut taken = |word: Control| {
-        pages.scribble(SLOT_BYTES - 8, word.0);
-        assert!(end.has(FIRST) == word.as_short(FIRST, TURN_LINE_BYTES).is_some());
-        end.take(FIRST, &mut copy).map(|short| copy.bytes(short).len())
+        pages.scribble(size_of::<u64>(), word.0);
+        let has = end.has(FIRST);
+        let taken = end.take(FIRST, &mut copy).map(|short| copy.bytes(short).len());
+        assert_eq!(has, taken.is_some(), "{word:?}");
+        taken
     };
     assert_eq!(taken(Control(0)), None, "zeroed memory");
     assert_eq!(taken(Control(u64::MAX)), None);
     assert_eq!(taken(Control::short(FIRST + STEP, 3, 8)), None, "a later one");
     assert_eq!(taken(Control::short(FIRST + Control::SHARED, 3, 8)), None, "another ring's");
-    assert_eq!(taken(Control::short(FIRST, 3, TURN_LINE_BYTES + 1)), None, "longer than it holds");
-    assert_eq!(taken(Control::new(FIRST, 3, Place::Bulk, 1)), None);
-    assert_eq!(taken(Control::short(FIRST, 3, TURN_LINE_BYTES)), Some(TURN_LINE_BYTES));
+    let longest = Control::short(FIRST, 3, TURN_LINE_BYTES);
+    assert_eq!(taken(Control(longest.0 + (1 << 8))), None, "longer than it holds");
+    assert_eq!(taken(longest), Some(TURN_LINE_BYTES));
     assert!(end.is_owner() && !end.has(FIRST), "now it is ours to write");
+}
+
+#[test]
+fn the_longest_message_of_a_turn_line_is_copied_whole() {
+    let pages = Pages::new(4096);
+    // SAFETY: a line of its own, kept to the end.
+    let [near, far] = [true, false]
+        .map(|is_first| TurnLine::new(unsafe { MappedTurnLine::new(pages.base, is_first) }, is_first));
+    let mut copy = super::Body::new();
+    for length in 0..=TURN_LINE_BYTES {
+        let bytes = pattern(length, length);
+        let (from, to) = if near.is_owner() { (&near, &far) } else { (&far, &near) };
+        // SAFETY: a body has room for TURN_LINE_BYTES.
+        let fill = |body: *mut u8| unsafe { body.copy_from(bytes.as_ptr(), length) };
+        from.send(Control::short(FIRST, 3, length), fill);
+        assert!(to.has(FIRST) && !to.is_owner() && !from.is_owner());
+        let short = to.take(FIRST, &mut copy).expect("it was sent");
+        assert_eq!((short.tag(), copy.bytes(short)), (3, &bytes[..]));
+        assert!(to.is_owner() && !to.has(FIRST), "now it is the other's to write");
+    }
+}
+
+#[test]
+fn a_block_in_a_turn_line_is_checked_by_the_ring() {
+    let layout = Layout::new(geometry(4, 2)).expect("a valid shape");
+    let pages = Pages::new(layout.size());
+    // SAFETY: the pages outlive the receiver.
+    let receiver = Receiver::new(unsafe { MappedRing::new(pages.base, layout) });
+    let line = layout.turn_line();
+    let taken = |word: Control, length: u64| {
+        // SAFETY: inside the pages.
+        let base = unsafe { pages.base.add(line) };
+        // SAFETY: a line of its own, kept to the end.
+        let end = TurnLine::new(unsafe { MappedTurnLine::new(base, true) }, false);
+        pages.scribble(line + 8, word.0);
+        pages.scribble(line + 16, length);
+        let in_block = end.take_block(receiver.position());
+        assert_eq!(in_block.is_some(), end.is_owner());
+        in_block
+            .map(|in_block| receiver.accept_out_of_ring(in_block).map(|message| (message.tag, message.data)))
+    };
+    let block = |place, index| Control::block_in_line(FIRST, 7, place, index);
+    assert!(taken(Control(0), 8).is_none() && taken(Control::short(FIRST, 7, 8), 8).is_none());
+    assert!(taken(Control(block(Place::Small, 0).0 + STEP), 8).is_none(), "a later one");
+    assert!(taken(Control(block(Place::Small, 0).0 + Control::SHARED), 8).is_none(), "another ring's");
+    assert!(matches!(taken(block(Place::Small, 2), 8), Some(Err(Corrupt::Block { index: 2 }))));
+    assert!(matches!(
+        taken(block(Place::Small, 1), 65),
+        Some(Err(Corrupt::Length { length: 65, capacity: 64 }))
+    ));
+    assert!(matches!(
+        taken(block(Place::Bulk, 1), u64::MAX),
+        Some(Err(Corrupt::Length { capacity: 1024, .. }))
+    ));
+    let received = taken(block(Place::Bulk, 1), 1024);
+    assert!(matches!(
+        received,
+        Some(Ok((7, Delivery::Block { place: Place::Bulk, index: 1, length: 1024 })))
+    ));
+    assert_eq!(receiver.position(), FIRST + STEP);
+    let again = Control(block(Place::Bulk, 1).0 + STEP);
+    assert!(matches!(taken(again, 8), Some(Err(Corrupt::Block { index: 1 }))), "the receiver holds it");
 }
 
 /// Nanoseconds that a test sets.

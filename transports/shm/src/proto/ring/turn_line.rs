@@ -1,4 +1,4 @@
-//! One end of the ping-pong line: a cache line in which two sides reply to each other.
+//! One end of the ping-pong line: a pair of cache lines in which two sides reply to each other.
 //!
 //! Used by channels, which have one in addition to their two rings. Built on control words and on memory that implements
 //! [`TurnLineMemory`].
@@ -6,20 +6,22 @@
 //! Over two rings, each round trip transfers two cache lines, because each message is written to another one. The ping-pong line serves
 //! both directions: the side that consumes a message finds the line in its cache and may reply in place.
 //!
-//! - **Ownership.** Only the owner writes the line. It sends one short message there, and the peer becomes the owner when it consumes
+//! - **Ownership.** Only the owner writes the line. It sends one message there, and the peer becomes the owner when it consumes
 //!   that message. All other messages go through the ring.
+//! - **Length.** A short message is in the line itself: in its first half, which costs the transfer of one cache line, or in both. Of a longer one
+//!   the line contains the block and the length, as a slot does.
 //! - **Order.** A message that is sent out of the ring has a position like those in the ring, and its slot stays unused. A receiver
 //!   expects one position and finds it in the ring or in the line. It checks the line only while the peer owns it.
 //! - **Words.** Each direction has its own control word in the line, so that no side takes its own message for one of the peer's.
 //!
-//! The line is not trusted, as the rings are not: a message is copied out once, with a checked length.
+//! The line is not trusted, as the rings are not: a message is copied out once, with a checked length. The receiver of the ring checks a block.
 
 use std::cell::Cell;
 use std::ptr::NonNull;
 
 use ucs::sync::atomic::{AtomicU64, Ordering};
 
-use super::control::{Control, Short, TURN_LINE_BYTES};
+use super::control::{Control, Place, Short, TURN_LINE_BYTES};
 use super::copy::copy_turn_line;
 use super::receiver::{Body, Watch};
 
@@ -38,6 +40,19 @@ pub unsafe trait TurnLineMemory {
     fn body<R>(&self, read: impl FnOnce(*const u8) -> R) -> R;
     /// The body, to be written.
     fn body_mut<R>(&self, write: impl FnOnce(*mut u8) -> R) -> R;
+}
+
+/// A message in a block that the line announces, as the peer wrote it there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct InBlock {
+    /// The sender's tag, below 32.
+    pub tag: u8,
+    /// Which pool.
+    pub place: Place,
+    /// Which block; below 64, not yet checked.
+    pub index: u32,
+    /// Length in bytes; not yet checked.
+    pub length: u64,
 }
 
 /// One end of the ping-pong line.
@@ -83,12 +98,32 @@ impl<M: TurnLineMemory> TurnLine<M> {
         Some(short)
     }
 
+    /// Sends a message in a block, as [`send`](TurnLine::send): `control` names the block, the line contains the length.
+    pub fn send_block(&self, control: Control, length: usize) {
+        // SAFETY: a body is larger than a word and aligned to it.
+        self.send(control, |body| unsafe { body.cast::<u64>().write(length as u64) });
+    }
+
+    /// The message at `position`, if it is announced here and is in a block; this end then owns the line. Called while the peer owns it.
+    pub fn take_block(&self, position: u64) -> Option<InBlock> {
+        debug_assert!(!self.is_owner());
+        // SYNC: pairs with the Release in `send`.
+        let control = Control(self.memory.other().load(Ordering::Acquire));
+        let (tag, place, index) = control.as_block_in_line(position)?;
+        // SAFETY: a body is at least 8 readable bytes, aligned to 8; read once.
+        let length = self.memory.body(|body| unsafe { body.cast::<u64>().read() });
+        self.is_owner.set(true);
+        Some(InBlock { tag, place, index, length })
+    }
+
     /// Whether the message at `position` is here. False while this end owns the line.
     #[inline(always)]
     pub fn has(&self, position: u64) -> bool {
-        // SYNC: only a hint; `take` reads the word again with Acquire.
+        // SYNC: only a hint; `take` and `take_block` read the word again with Acquire.
         let control = || Control(self.memory.other().load(Ordering::Relaxed));
-        !self.is_owner() && control().as_short(position, TURN_LINE_BYTES).is_some()
+        !self.is_owner()
+            && (control().as_short(position, TURN_LINE_BYTES).is_some()
+                || control().as_block_in_line(position).is_some())
     }
 
     /// The word that the message at `position` changes, if it is sent out of the ring.
@@ -98,7 +133,7 @@ impl<M: TurnLineMemory> TurnLine<M> {
     }
 }
 
-/// A line of mapped memory, that another process maps too: the words of both ends, the body between them.
+/// A line of mapped memory, that another process maps too: the words of both ends, and the body behind them.
 #[derive(Debug)]
 pub struct MappedTurnLine {
     own: NonNull<AtomicU64>,
@@ -111,20 +146,20 @@ impl MappedTurnLine {
     ///
     /// # Safety
     ///
-    /// `line` is aligned to 64, and 64 bytes from it are readable and writable and stay so while this value lives. This
+    /// `line` is aligned to 128, and 128 bytes from it are readable and writable and stay so while this value lives. This
     /// process accesses them through the two ends only; other processes may write to them at any time.
     pub unsafe fn new(line: NonNull<u8>, is_first: bool) -> MappedTurnLine {
+        let first = line.cast::<AtomicU64>();
         // SAFETY: inside the line.
-        let body = unsafe { line.add(size_of::<u64>()) };
+        let second = unsafe { first.add(1) };
         // SAFETY: as above.
-        let last = unsafe { body.add(TURN_LINE_BYTES) };
-        let (first, last) = (line.cast(), last.cast());
-        let (own, other) = if is_first { (first, last) } else { (last, first) };
+        let body = unsafe { second.add(1) }.cast();
+        let (own, other) = if is_first { (first, second) } else { (second, first) };
         MappedTurnLine { own, other, body }
     }
 }
 
-// SAFETY: the words are the first and the last of a line, the body the 48 bytes between, in memory that `new`'s caller vouched
+// SAFETY: the words are the first two of a line, the body the 112 bytes behind them, in memory that `new`'s caller vouched
 // for.
 unsafe impl TurnLineMemory for MappedTurnLine {
     #[inline(always)]

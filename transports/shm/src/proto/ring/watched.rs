@@ -8,6 +8,7 @@ use ucs::sync::atomic::AtomicU64;
 use ucs::sync::cell::UnsafeCell;
 
 use super::control::SLOT_BYTES;
+use super::control::TURN_LINE_WORDS;
 use super::testing::geometry;
 use super::turn_line::TurnLineMemory;
 use super::{DoorbellMemory, Geometry, Layout, Place, RingMemory};
@@ -128,7 +129,7 @@ unsafe impl DoorbellMemory for WatchedDoorbell {
 #[derive(Clone)]
 pub struct WatchedTurnLine(Arc<Line>, usize);
 
-struct Line([AtomicU64; 2], UnsafeCell<[u64; 6]>);
+struct Line([AtomicU64; 2], UnsafeCell<[u64; TURN_LINE_WORDS]>);
 
 // SAFETY: the body is handed from end to end; loom reports it if both use it at a time.
 unsafe impl Sync for Line {}
@@ -139,7 +140,7 @@ impl WatchedTurnLine {
     /// Both ends.
     pub fn ends() -> [WatchedTurnLine; 2] {
         let words = [AtomicU64::new(0), AtomicU64::new(0)];
-        let line = Arc::new(Line(words, UnsafeCell::new([0; 6])));
+        let line = Arc::new(Line(words, UnsafeCell::new([0; TURN_LINE_WORDS])));
         [0, 1].map(|end| WatchedTurnLine(Arc::clone(&line), end))
     }
 }
