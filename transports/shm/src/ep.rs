@@ -223,10 +223,16 @@ impl Endpoint for ShmEp {
             let length = unsafe { pack.write(scratch.as_mut_ptr(), usize::MAX) }?;
             // SAFETY: so many bytes were packed into the buffer, and there is room for them.
             let copy = |target| unsafe { copy_small(scratch.as_ptr(), target, length) };
+            if channel.rings.fits_slot_or_line(length)
+                && let Some(sent) = self.send_short(channel, id, length, copy)
+            {
+                return sent.map(|()| length);
+            }
+            // Not ahead of this, since a short message cannot be longer than the buffer.
             if length > scratch.len() {
                 return Err(Error::INVALID_PARAM);
             }
-            self.send_copy(channel, id, length, copy).map(|()| length)
+            self.send(id, length, copy).map(|()| length)
         })
     }
 
