@@ -9,9 +9,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::thread;
 
 use proptest::prelude::*;
-use ucs::datastruct::callbackq::{
-    CallbackId, CallbackQ, CallbackQHandle, FAST_SLOTS, IDLE_INTERVAL, Oneshot, QueueClosed, TERM,
-};
+use ucs::datastruct::callbackq::{CallbackId, CallbackQ, CallbackQHandle, FAST_SLOTS, Oneshot, QueueClosed};
 
 use crate::page::printed;
 use crate::watched;
@@ -122,91 +120,6 @@ fn fast_callbacks_run_in_the_order_in_which_they_were_added() {
     for id in ids {
         queue.remove(id);
     }
-}
-
-/// Counts its calls, and returns the given result.
-#[derive(Default)]
-struct Scripted {
-    calls: Cell<u32>,
-    answer: Cell<u32>,
-}
-
-impl Scripted {
-    fn callback(&self) -> impl Fn() -> u32 + '_ {
-        || {
-            self.calls.set(self.calls.get() + 1);
-            self.answer.get()
-        }
-    }
-}
-
-#[test]
-fn what_does_nothing_while_others_do_something_rests_until_it_does_something() {
-    let dispatch = |queue: &CallbackQ, times: u32| (0..times).for_each(|_| _ = queue.dispatch());
-    for others in [1, 3, FAST_SLOTS - 1] {
-        let (idle, busy) = (Scripted::default(), Scripted::default());
-        let closures = (idle.callback(), busy.callback());
-        let queue = CallbackQ::new();
-        let mut ids: Vec<_> = (0..others).map(|_| add(&queue, &closures.0)).collect();
-        ids.push(add(&queue, &closures.1));
-        let others = u32::try_from(others).unwrap();
-
-        dispatch(&queue, 3 * TERM);
-        assert_eq!(idle.calls.take(), 3 * TERM * others, "nothing has anything to do, so nothing rests");
-
-        // An event now and then is enough.
-        for _ in 0..6 {
-            busy.answer.set(1);
-            dispatch(&queue, 1);
-            busy.answer.set(0);
-            dispatch(&queue, TERM / 2 - 1);
-        }
-        idle.calls.take();
-        busy.calls.take();
-        busy.answer.set(1);
-        dispatch(&queue, TERM);
-        assert_eq!((idle.calls.take(), busy.calls.take()), (TERM / IDLE_INTERVAL * others, TERM));
-
-        // It does something: found by the next look, and called each time from then on.
-        idle.answer.set(1);
-        dispatch(&queue, IDLE_INTERVAL);
-        assert_eq!(idle.calls.take(), others, "one look");
-        idle.answer.set(0);
-        dispatch(&queue, IDLE_INTERVAL);
-        assert_eq!(idle.calls.take(), IDLE_INTERVAL * others);
-
-        dispatch(&queue, 2 * TERM);
-        idle.calls.take();
-        queue.wake_all();
-        dispatch(&queue, 1);
-        assert_eq!(idle.calls.take(), others, "woken");
-
-        dispatch(&queue, 2 * TERM);
-        busy.answer.set(0);
-        dispatch(&queue, 2 * TERM);
-        idle.calls.take();
-        dispatch(&queue, IDLE_INTERVAL / 2);
-        assert_eq!(idle.calls.take(), IDLE_INTERVAL / 2 * others, "all is quiet, so nothing rests");
-        ids.into_iter().for_each(|id| assert!(queue.remove(id).is_some()));
-    }
-}
-
-#[test]
-fn what_is_added_or_moved_does_not_rest() {
-    let (idle, busy) = (Scripted::default(), Scripted::default());
-    busy.answer.set(1);
-    let closures = (idle.callback(), busy.callback());
-    let queue = CallbackQ::new();
-    let first = add(&queue, &closures.0);
-    let ids = [add(&queue, &closures.1), add(&queue, &closures.0)];
-    (0..2 * TERM).for_each(|_| _ = queue.dispatch());
-    // The others move up by one slot.
-    queue.remove(first);
-    idle.calls.take();
-    busy.calls.take();
-    (0..IDLE_INTERVAL / 2).for_each(|_| _ = queue.dispatch());
-    assert_eq!((idle.calls.take(), busy.calls.take()), (IDLE_INTERVAL / 2, IDLE_INTERVAL / 2));
-    ids.into_iter().for_each(|id| assert!(queue.remove(id).is_some()));
 }
 
 #[test]

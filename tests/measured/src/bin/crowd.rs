@@ -1,4 +1,5 @@
 //! What interfaces and endpoints that carry nothing cost a worker: the time of a message, of a progress that finds nothing, and of arming.
+//! And what they cost themselves: the time of the first message on one of them, which rests, and of the next one.
 //!
 //! The message goes from an interface of posix to itself. The others are of tcp on loopback, with connected endpoints, all on the same worker.
 //! `cargo run --release -p uct-measured --bin crowd`, on a machine that is otherwise idle.
@@ -16,7 +17,9 @@ const ID: AmId = AmId::new(1).unwrap();
 const CROWDS: [(usize, usize); 3] = [(0, 0), (15, 1), (15, 67)];
 /// Repetitions of a measurement, of which there are `ROUNDS` for each crowd, in turn.
 const REPEATS: u32 = 20_000;
-const ROUNDS: usize = 9;
+const ROUNDS: usize = 31;
+/// First messages in a round.
+const FIRSTS: u32 = 20;
 const LIMIT: Duration = Duration::from_secs(60);
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
@@ -37,17 +40,19 @@ fn run() -> Outcome<()> {
     let mut times = vec![Vec::new(); sides.len()];
     for _ in 0..ROUNDS {
         for (side, times) in sides.iter().zip(&mut times) {
-            times.push([side.message()?, side.idle(), side.arm()?]);
+            let [first, next] = side.first_and_next()?;
+            times.push([side.message()?, side.idle(), side.arm()?, first, next]);
         }
     }
     println!(
-        "{:<11}{:<11}{:>12}{:>16}{:>10}   ns, medians of {ROUNDS}",
-        "interfaces", "endpoints", "message", "idle progress", "arm"
+        "{:<11}{:<11}{:>9}{:>15}{:>8}{:>13}{:>9}   ns, medians of {ROUNDS}",
+        "interfaces", "endpoints", "message", "idle progress", "arm", "first of tcp", "next"
     );
     for ((interfaces, endpoints), times) in CROWDS.into_iter().zip(&times) {
-        let [message, idle, arm] = [0, 1, 2].map(|column| median(times.iter().map(|row| row[column])));
+        let columns = [0, 1, 2, 3, 4].map(|column| median(times.iter().map(|row| row[column])));
+        let [message, idle, arm, first, next] = columns;
         println!(
-            "{:<11}{:<11}{message:>12.1}{idle:>16.1}{arm:>10.0}",
+            "{:<11}{:<11}{message:>9.1}{idle:>15.1}{arm:>8.0}{first:>13.0}{next:>9.0}",
             1 + interfaces,
             1 + interfaces * endpoints
         );
@@ -60,8 +65,9 @@ struct Side {
     worker: Worker,
     ep: Ep,
     received: Rc<Cell<u64>>,
-    /// Open while this lives.
-    _crowd: Vec<(Iface, Vec<Ep>)>,
+    /// Messages that the crowd has received.
+    by_crowd: Rc<Cell<u64>>,
+    crowd: Vec<(Iface, Vec<Ep>)>,
 }
 
 impl Side {
@@ -71,17 +77,18 @@ impl Side {
         let received = Rc::new(Cell::new(0_u64));
         let count = Rc::clone(&received);
         iface.set_am_handler(ID, move |_| count.set(count.get() + 1));
-        let mut crowd = Vec::new();
+        let (by_crowd, mut crowd) = (Rc::new(Cell::new(0_u64)), Vec::new());
         for _ in 0..interfaces {
             let other = worker.open("tcp", "lo")?;
-            other.set_am_handler(ID, |_| ());
+            let count = Rc::clone(&by_crowd);
+            other.set_am_handler(ID, move |_| count.set(count.get() + 1));
             let address = other.address()?;
             let eps = (0..endpoints).map(|_| other.connect(&address)).collect::<Result<Vec<_>, _>>()?;
             crowd.push((other, eps));
         }
-        let side = Side { ep: iface.connect(&iface.address()?)?, worker, received, _crowd: crowd };
+        let side = Side { ep: iface.connect(&iface.address()?)?, worker, received, by_crowd, crowd };
         // All are connected, and what carries nothing has become idle.
-        for ep in side._crowd.iter().flat_map(|(_, eps)| eps) {
+        for ep in side.crowd.iter().flat_map(|(_, eps)| eps) {
             side.retry(|| ep.am_short(ID, 0, &[]))?;
             side.retry(|| ep.flush(Flush::empty(), None).map(drop))?;
         }
@@ -112,7 +119,7 @@ impl Side {
     }
 
     fn message(&self) -> Outcome<f64> {
-        // Arming has called everything back, and what carries nothing becomes idle again.
+        // What had a message becomes idle again.
         for _ in 0..REPEATS {
             self.round()?;
         }
@@ -123,6 +130,26 @@ impl Side {
         Ok(each(begun))
     }
 
+    /// The mean time of a message on an interface of the crowd after so long without one that it rests, and of one behind it.
+    fn first_and_next(&self) -> Outcome<[f64; 2]> {
+        let mut times = [Duration::ZERO; 2];
+        let eps = self.crowd.iter().filter_map(|(_, eps)| eps.first());
+        for ep in eps.cycle().take(FIRSTS as usize) {
+            for _ in 0..REPEATS {
+                self.round()?;
+            }
+            for time in &mut times {
+                let (before, begun) = (self.by_crowd.get(), Instant::now());
+                self.retry(|| ep.am_short(ID, 0, b"12345678"))?;
+                while self.by_crowd.get() == before {
+                    self.worker.progress();
+                }
+                *time += begun.elapsed();
+            }
+        }
+        Ok(times.map(|time| time.as_nanos() as f64 / f64::from(FIRSTS)))
+    }
+
     fn idle(&self) -> f64 {
         let begun = Instant::now();
         for _ in 0..REPEATS {
@@ -131,14 +158,16 @@ impl Side {
         each(begun)
     }
 
-    /// Arms as a thread does that is about to sleep. There is nothing to do, so it may each time.
+    /// Arms as a thread does that is about to sleep. There is nothing to do, so it may nearly each time.
     fn arm(&self) -> Outcome<f64> {
-        while self.worker.arm() == Err(Status::BUSY) {
-            self.worker.progress();
-        }
         let (begun, repeats) = (Instant::now(), REPEATS / 100);
         for _ in 0..repeats {
-            self.worker.arm()?;
+            while let Err(status) = self.worker.arm() {
+                if status != Status::BUSY {
+                    return Err(status.into());
+                }
+                self.worker.progress();
+            }
         }
         Ok(each(begun) * f64::from(REPEATS / repeats))
     }

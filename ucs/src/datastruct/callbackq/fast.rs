@@ -1,28 +1,14 @@
-//! The callbacks that a dispatch calls directly, and which of them rest.
+//! The callbacks that a dispatch calls directly.
 //!
-//! A worker with many interfaces open has traffic on one or two of them. To call the others each time would add their time to every
-//! message, so a callback that does nothing while others do something rests: it is called at every [`IDLE_INTERVAL`]th dispatch only. The first
-//! time it does something it is called at each dispatch again. While no callback does anything, none rests.
-//! No dependencies. `CallbackQ` owns the slots, `slow` fills them.
+//! All of them, or those that do not rest. No dependencies but `rest`, which knows which ones these are. `CallbackQ` owns the slots, `slow` fills
+//! them.
 
 use std::cell::Cell;
 use std::ffi::c_void;
 use std::ptr;
 
+use super::rest::{Clock, Rest, Slots};
 use super::{Callback, FAST_SLOTS, RawCallback};
-
-/// A resting callback is called at every dispatch whose number is a multiple of this.
-pub const IDLE_INTERVAL: u32 = 64;
-
-/// After so many dispatches the callbacks that have done nothing meanwhile begin to rest, if any other did something.
-pub const TERM: u32 = 4096;
-
-const _: () = assert!(TERM.is_multiple_of(IDLE_INTERVAL) && u32::MAX % TERM == TERM - 1);
-
-/// A set of slots: bit `i` for slot `i`.
-type Slots = u32;
-
-const _: () = assert!(Slots::BITS as usize == FAST_SLOTS);
 
 /// One of the callbacks that a dispatch calls directly.
 pub(super) struct Slot {
@@ -62,57 +48,85 @@ impl Slot {
 /// The slots. They stay where they are while callbacks run, which may change them.
 pub(super) struct Fast {
     pub(super) slots: [Slot; FAST_SLOTS],
-    /// Called at each dispatch; those of the others that are filled rest.
-    awake: Cell<Slots>,
-    /// Did something in this term.
-    busy: Cell<Slots>,
-    dispatches: Cell<u32>,
+    /// The only callback that is awake, if it is one; otherwise empty.
+    only: Slot,
+    rest: Rest,
 }
 
 impl Fast {
-    pub(super) fn new() -> Fast {
-        Fast {
-            slots: std::array::from_fn(|_| Slot::empty()),
-            awake: Cell::new(Slots::MAX),
-            busy: Cell::new(0),
-            dispatches: Cell::new(0),
+    pub(super) fn new(clock: Clock) -> Fast {
+        Fast { slots: std::array::from_fn(|_| Slot::empty()), only: Slot::empty(), rest: Rest::new(clock) }
+    }
+
+    /// To be called whenever a slot has changed. Ends all rest.
+    pub(super) fn changed(&self) {
+        let count = self.slots.iter().take_while(|slot| slot.get().is_some()).count();
+        self.rest.fill(if count == FAST_SLOTS { Slots::MAX } else { (1 << count) - 1 });
+        self.choose_only();
+    }
+
+    /// Has the next dispatch call all callbacks, those that rest too.
+    pub(super) fn check_all(&self) {
+        self.rest.check_all();
+    }
+
+    fn choose_only(&self) {
+        let awake = self.rest.awake();
+        let only = &self.slots[awake.trailing_zeros() as usize % FAST_SLOTS];
+        match only.get() {
+            Some(only) if awake.is_power_of_two() => self.only.fill(only),
+            _ => self.only.clear(),
         }
     }
 
-    /// Ends all rest.
-    pub(super) fn wake_all(&self) {
-        self.awake.set(Slots::MAX);
-    }
-
-    /// Calls the callbacks that do not rest; now and then all of them.
+    /// Calls the callbacks that do not rest, and now and then those that do.
     ///
     /// # Safety
     /// The callbacks in the slots may be called (see where they are filled).
     #[inline]
     pub(super) unsafe fn dispatch(&self) -> u32 {
-        let number = self.dispatches.get().wrapping_add(1);
-        self.dispatches.set(number);
-        if number.is_multiple_of(IDLE_INTERVAL) {
+        if self.rest.count_dispatch() {
             // SAFETY: the caller's promise.
-            return unsafe { self.dispatch_all(number) };
+            return unsafe { self.check() };
+        }
+        if let Some(only) = self.only.get() {
+            // SAFETY: the caller's promise; it is in a slot (`changed`).
+            return unsafe { (only.callback)(only.argument) };
         }
         // SAFETY: the caller's promise.
-        unsafe { self.call(self.awake.get()) }
+        unsafe { self.call_awake() }
     }
 
+    /// A dispatch that also calls what rests and is due.
     #[cold]
     #[inline(never)]
-    unsafe fn dispatch_all(&self, number: u32) -> u32 {
+    unsafe fn check(&self) -> u32 {
+        let mut begin = self.rest.begin_check();
+        let (mut left, mut count) = (self.rest.resting(), 0u32);
+        while left != 0 {
+            let index = left.trailing_zeros();
+            left &= left - 1;
+            if self.rest.is_due(index, begin) {
+                // SAFETY: the caller's promise.
+                count = count.wrapping_add(unsafe { self.call(1 << index) });
+                let end = self.rest.now();
+                self.rest.note_call(index, begin, end);
+                begin = end;
+            }
+        }
         // SAFETY: the caller's promise.
-        let count = unsafe { self.call(Slots::MAX) };
-        let busy = self.busy.get();
-        if !number.is_multiple_of(TERM) {
-            self.awake.set(self.awake.get() | busy);
-        } else {
-            self.awake.set(if busy == 0 { Slots::MAX } else { busy });
-            self.busy.set(0);
+        count = count.wrapping_add(unsafe { self.call_awake() });
+        if self.rest.end_check() {
+            self.choose_only();
         }
         count
+    }
+
+    /// Apart, so that one that is awake alone is called without a frame.
+    #[inline(never)]
+    unsafe fn call_awake(&self) -> u32 {
+        // SAFETY: the caller's promise.
+        unsafe { self.call(self.rest.awake()) }
     }
 
     /// Calls `which` of the slots, up to the first that is empty.
@@ -126,7 +140,7 @@ impl Fast {
             // SAFETY: the caller's promise.
             let done = unsafe { (raw.callback)(raw.argument) };
             if done != 0 {
-                self.busy.set(self.busy.get() | 1 << index);
+                self.rest.note_busy(index);
                 count = count.wrapping_add(done);
             }
         }

@@ -4,8 +4,8 @@
 //! also from across the plugin boundary, which is why a callback is a C function with an argument.
 //!
 //! Up to [`FAST_SLOTS`] callbacks are called one after the other, without a lock, a search or a list; a single one is called
-//! without reading anything else. Of several, those that have nothing to do while others have rest ([`IDLE_INTERVAL`]). Whatever else there may be to do (callbacks beyond these, one-shots, changes from other
-//! threads) is announced by one flag, which is all that a dispatch reads.
+//! without reading anything else. Of several, those that have nothing to do while others have rest ([`TERM`], [`REST_PACE`]). Whatever else there may
+//! be to do (callbacks beyond these, one-shots, changes from other threads) is announced by one flag, which is all that a dispatch reads.
 //!
 //! # Guarantees
 //!
@@ -15,15 +15,19 @@
 //!   calls of one thread. A callback removed from another thread may be running then, and may be called until the next dispatch begins;
 //!   [`CallbackQHandle::remove_then`] reports when that is over.
 //! - What a callback adds runs in this dispatch or in the next one. A dispatch ends: one-shots added by one-shots wait for the next.
-//! - Each callback runs once a dispatch, with two exceptions: one that rests runs at every [`IDLE_INTERVAL`]th dispatch, and where callbacks
-//!   dispatch again, the outer dispatch may pass over or repeat some.
+//! - Each callback runs once a dispatch, with two exceptions: one that rests runs now and then, within the check delay ([`REST_PACE`],
+//!   [`IDLE_INTERVAL`]), and where callbacks dispatch again, the outer dispatch may pass over or repeat some.
+//! - The next dispatch after [`CallbackQ::check_all`] runs all, whatever rests.
 
 mod fast;
 #[cfg(all(test, loom))]
 mod models;
 mod oneshot;
 mod remote;
+mod rest;
 mod slow;
+#[cfg(all(test, not(loom)))]
+mod tests;
 
 use std::cell::RefCell;
 use std::ffi::c_void;
@@ -32,10 +36,11 @@ use std::marker::PhantomData;
 use std::num::NonZeroU64;
 use std::rc::Rc;
 
-pub use fast::{IDLE_INTERVAL, TERM};
 pub use oneshot::{Oneshot, OneshotKey};
 pub use remote::{CallbackQHandle, QueueClosed};
+pub use rest::{IDLE_INTERVAL, REST_PACE, SLOW, TERM};
 
+use crate::clock;
 use crate::pending_work::{PendingWork, WorkSource};
 use crate::sync::Arc;
 use fast::{Fast, Slot};
@@ -96,11 +101,15 @@ impl CallbackQ {
 
     /// As [`CallbackQ::new`], with a word that others may ask through as well.
     pub fn with_pending_work(pending_work: PendingWork) -> CallbackQ {
+        CallbackQ::with_clock(pending_work, clock::now)
+    }
+
+    fn with_clock(pending_work: PendingWork, clock: rest::Clock) -> CallbackQ {
         let entry = Slot::empty();
         entry.fill_with_nothing();
         CallbackQ {
             entry,
-            fast: Rc::new(Fast::new()),
+            fast: Rc::new(Fast::new(clock)),
             shared: Arc::new(Shared::new(pending_work)),
             slow: RefCell::new(Slow::new()),
             thread: PhantomData,
@@ -135,12 +144,12 @@ impl CallbackQ {
                 .entry
                 .fill(RawCallback { callback: walk, argument: Rc::as_ptr(&self.fast).cast_mut().cast() }),
         }
-        self.fast.wake_all();
+        self.fast.changed();
     }
 
-    /// Has the next dispatch call all callbacks, those that rest too.
-    pub fn wake_all(&self) {
-        self.fast.wake_all();
+    /// Has the next dispatch call all callbacks, those that rest too. Those that do nothing then go on resting.
+    pub fn check_all(&self) {
+        self.fast.check_all();
     }
 
     #[cold]
