@@ -247,7 +247,7 @@ fn system_nanoseconds() -> u64 {
     time.tv_sec.cast_unsigned() * NANOSECONDS_PER_SECOND + time.tv_nsec.cast_unsigned()
 }
 
-#[cfg(target_arch = "x86_64")]
+#[cfg(all(target_arch = "x86_64", not(miri)))]
 mod counter {
     use core::arch::x86_64::{__cpuid, _rdtsc};
 
@@ -284,7 +284,8 @@ mod counter {
     }
 }
 
-#[cfg(not(target_arch = "x86_64"))]
+// Miri has no counter.
+#[cfg(not(all(target_arch = "x86_64", not(miri))))]
 mod counter {
     pub(super) fn is_present() -> bool {
         false
