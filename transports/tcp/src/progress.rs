@@ -41,7 +41,7 @@ impl TcpIface {
             count += self.housekeep();
         }
         count += self.poll();
-        if self.shared.agenda.is_busy() {
+        if self.shared.agenda.is_busy_now() {
             count += self.housekeep();
         }
         count

@@ -16,6 +16,8 @@ const PACKING: u8 = 2;
 const DEEPEST: u8 = 4;
 /// Connections are over that the table still has.
 const OVER: u8 = 8;
+/// The next progress has something to send, this one not yet.
+const LATER: u8 = 16;
 
 /// How deep progress, handlers and completions may be nested, each called by the one around it: 16 handlers. One with the progress
 /// around it takes a few kilobytes of stack.
@@ -24,7 +26,7 @@ const NESTING: u32 = 32;
 /// Work that connections leave to progress. Whatever is noted makes it busy.
 #[derive(Default)]
 pub(crate) struct Agenda {
-    /// `BUSY`, `PACKING`, `DEEPEST`, `OVER`.
+    /// `BUSY`, `PACKING`, `DEEPEST`, `OVER`, `LATER`.
     state: Cell<u8>,
     /// Progress, handlers and completions that are running, one inside the other.
     depth: Cell<u32>,
@@ -49,12 +51,18 @@ impl Agenda {
         self.state.get() != 0
     }
 
+    /// The same without what is left to the next progress.
+    #[inline]
+    pub(crate) fn is_busy_now(&self) -> bool {
+        self.state.get() & !LATER != 0
+    }
+
     pub(crate) fn note_busy(&self) {
         self.state.set(self.state.get() | BUSY);
     }
 
     pub(crate) fn clear_busy(&self) {
-        self.state.set(self.state.get() & !BUSY);
+        self.state.set(self.state.get() & !(BUSY | LATER));
     }
 
     /// Whether the application packs a message at this moment. Nothing is received then, and no other message packed: either would
@@ -123,6 +131,12 @@ impl Agenda {
     pub(crate) fn note_dirty(&self, id: ConnId) {
         self.dirty.borrow_mut().push(id);
         self.note_busy();
+    }
+
+    /// Has the next progress flush a connection.
+    pub(crate) fn note_dirty_later(&self, id: ConnId) {
+        self.dirty.borrow_mut().push(id);
+        self.state.set(self.state.get() | LATER);
     }
 
     pub(crate) fn next_dirty(&self) -> Option<ConnId> {

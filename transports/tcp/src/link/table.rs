@@ -159,6 +159,7 @@ impl Table {
     /// What was noted for a connection: sends, resumes, and ends its use if its last endpoint has gone.
     pub(crate) fn look_after(&self, shared: &Shared, conn: &Rc<Conn>) {
         conn.take_dirty();
+        conn.note_replies();
         conn.flush_unless_blocked(shared);
         conn.resume(shared);
         conn.go_on_flushing();

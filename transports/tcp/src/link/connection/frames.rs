@@ -68,19 +68,6 @@ impl Conn {
         Ok(())
     }
 
-    /// Whether requests were carried out and not acknowledged.
-    #[inline(always)]
-    pub(super) fn has_unacknowledged(&self) -> bool {
-        self.target.has_unacknowledged()
-    }
-
-    pub(super) fn acknowledge(&self, shared: &Shared) {
-        if let Some(header) = self.target.acknowledge() {
-            let frame = frame_header(control::RESPONSE, RESPONSE_HEADER).to_ne_bytes();
-            self.queue_response(shared, &frame, header.as_slice().into());
-        }
-    }
-
     /// A put that has begun to arrive and is large; the refusal describes what is wrong.
     pub(super) fn begin_put(
         &self,

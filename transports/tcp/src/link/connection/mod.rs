@@ -1,9 +1,10 @@
 //! A connection: one socket between two interfaces, which all endpoints between them share.
 //!
 //! Built on a non-blocking socket and on what it shares with its siblings. `connect` and `life` establish and end it, `identity` finds
-//! out whose it is, `send` and `receive` move frames, `frames` treats those that are no active messages; `part` is what frames are put
-//! together from.
+//! out whose it is, `send` and `receive` move frames, `frames` treats those that are no active messages, `acknowledge` tells the peer
+//! that they were; `part` is what frames are put together from.
 
+mod acknowledge;
 mod connect;
 mod frames;
 mod identity;
@@ -33,6 +34,7 @@ use crate::link::member::Member;
 use crate::link::shared::{GET_SEGMENT, Shared};
 use crate::proto::addr::IfaceAddress;
 use crate::proto::wire::FEATURE_RMA;
+use acknowledge::Manner;
 use connect::Connecting;
 use queue::Queue;
 use receive::Rest;
@@ -99,6 +101,9 @@ pub(crate) struct Conn {
     // Operations on remote memory.
     pub(crate) initiator: Initiator,
     target: Target,
+    /// How what the target has carried out is acknowledged, and the progress during which that was last done at once.
+    manner: Cell<Manner>,
+    acknowledged_epoch: Cell<u32>,
     /// Flushes that wait until what was queued ahead of them has left.
     flushes: RefCell<Vec<(u32, Completion)>>,
     /// Requests of its endpoints that wait for room.
@@ -171,6 +176,8 @@ impl Conn {
                 get_bytes: GET_BYTES,
             }),
             target: Target::default(),
+            manner: Cell::new(Manner::AtOnce),
+            acknowledged_epoch: Cell::new(0),
             flushes: RefCell::default(),
             pending: PendingQueue::default(),
             is_pending: Cell::new(false),

@@ -311,7 +311,7 @@ impl Conn {
     #[inline(always)]
     fn after_frames(self: &Rc<Self>, shared: &Shared) {
         if self.has_unacknowledged() && !self.is_blocked() {
-            self.acknowledge(shared);
+            self.acknowledge_frames(shared);
         }
         if self.is_held() {
             return;

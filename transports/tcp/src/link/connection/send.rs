@@ -204,6 +204,7 @@ impl Conn {
     }
 
     fn new_tail(&self, shared: &Shared) {
+        self.note_collected(shared);
         self.sync_tail();
         let (start, size) = self.queue.borrow_mut().push_buffer(shared.tx_buffer());
         self.tail.set(start);

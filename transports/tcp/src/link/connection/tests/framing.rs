@@ -8,7 +8,7 @@ use super::*;
 use crate::proto::wire::control;
 
 /// A request for memory that is registered with the bed's interface, which lives as long.
-fn request(bed: &Bed, memory: &mut [u8], opcode: Opcode, length: usize) -> Request {
+pub(super) fn request(bed: &Bed, memory: &mut [u8], opcode: Opcode, length: usize) -> Request {
     let base = ptr::NonNull::from(&mut *memory).cast();
     // SAFETY: the interface ends ahead of the memory in every test.
     let region =
@@ -25,7 +25,7 @@ fn request(bed: &Bed, memory: &mut [u8], opcode: Opcode, length: usize) -> Reque
     }
 }
 
-fn asked(request: &Request, data: &[u8]) -> Vec<u8> {
+pub(super) fn asked(request: &Request, data: &[u8]) -> Vec<u8> {
     let mut payload = vec![0; request.frame_bytes()];
     request.write(&mut payload);
     frame(control::REQUEST, &[&payload, data].concat())

@@ -1,5 +1,6 @@
 //! Connections over a pair of sockets: one end is a connection of an interface, the other one a test's, which writes and reads bytes.
 
+mod acknowledging;
 mod connecting;
 mod framing;
 mod keeping;
