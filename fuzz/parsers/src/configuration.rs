@@ -11,7 +11,7 @@ use std::sync::OnceLock;
 use tempfile::{NamedTempFile, TempDir};
 use ucs::config::{Config, ConfigError, Schema, Sources};
 use ucs::units::{Bandwidth, Count, MemSize, NameList, Range, Ternary, Time, parse_bool};
-use uct_core::select::{Calibration, MeasuredPeer, Operation, Times};
+use uct_core::select::{Calibration, MeasuredPeer, Operation, RemoteMemory, Times};
 use uct_core::{Context, Resource};
 
 /// A context of the defaults.
@@ -86,8 +86,10 @@ pub(crate) fn calibration(bytes: &[u8]) {
     for operation in Operation::ALL {
         let sizes = [0, 1, 8, 1000, 1 << 20, usize::MAX];
         let own = sizes.map(|size| calibration.seconds(resource(), operation, size));
-        let with = |size| Some(calibration.seconds_with(resource(), DEVICE, operation, size)?.0);
-        let times = [own, sizes.map(with)].concat();
+        let with = |memory| {
+            sizes.map(|size| Some(calibration.seconds_with(resource(), DEVICE, operation, size, memory)?.0))
+        };
+        let times = [[own].as_slice(), &RemoteMemory::ALL.map(with)].concat().concat();
         assert!(times.iter().flatten().all(|time| *time > 0.0 && time.is_finite()), "{times:?}");
     }
     let written = file_of(&calibration);
@@ -116,9 +118,9 @@ pub(crate) fn calibration_seeds() -> Vec<Vec<u8>> {
     calibration.set(resource(), Operation::ALL.map(|operation| (operation, points.clone())).into());
     let whole = file_of(&calibration);
     let peer = |at| MeasuredPeer { name: "10.9.0.2".to_owned(), at };
-    calibration.set_peer(resource(), &[0xab; 28], peer(0), Times::new());
+    calibration.set_peer(resource(), &[0xab; 28], peer(0), [Times::new(), Times::new()]);
     let times = Times::from([(Operation::PutZcopy, vec![(8, 9000.5), (1 << 20, 71_000.0)])]);
-    calibration.set_peer(resource(), DEVICE, peer(1_790_000_000), times);
+    calibration.set_peer(resource(), DEVICE, peer(1_790_000_000), [times.clone(), times]);
     vec![empty, short, whole, file_of(&calibration)]
 }
 

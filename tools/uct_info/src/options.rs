@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser};
-use uct_core::select::{KeyUse, Operation, PeerAddresses, Request};
+use uct_core::select::{KeyUse, Operation, PeerAddresses, RemoteMemory, Request};
 use uct_tools_common::{CommonOptions, Failure, complete};
 
 use crate::calibrate::{ListenAddress, PeerHost};
@@ -88,6 +88,9 @@ pub(crate) struct Options {
     /// What becomes of the key of a put or get to explain: kept, unpacked for each operation, or new, to other memory each time.
     #[arg(long, value_name = "USE", default_value = "kept", requires = "explain")]
     key: KeyUse,
+    /// The peer's memory of a put or get to explain: allocated by the transport, or registered, any other.
+    #[arg(long, value_name = "MEMORY", default_value = "allocated", requires = "explain")]
+    memory: RemoteMemory,
     /// Addresses of a peer that must be reachable: the output of its --address, or @FILE with it.
     #[arg(long, value_name = "HEX|@FILE", requires = "explain")]
     peer_address: Option<String>,
@@ -158,7 +161,7 @@ impl Options {
 
     /// What is to be explained.
     pub(crate) fn request(&self) -> Request {
-        Request::new(self.op, self.size).with_header(self.header).with_key(self.key)
+        Request::new(self.op, self.size).with_header(self.header).with_key(self.key).with_memory(self.memory)
     }
 
     /// The peer's addresses, if given.

@@ -42,7 +42,7 @@ fn call(port: u16) -> TcpStream {
 /// A caller that is welcome.
 fn welcome(port: u16) -> TcpStream {
     let stream = call(port);
-    send(&stream, &json!({"Hello": {"version": 1}}));
+    send(&stream, &json!({"Hello": {"version": 2}}));
     let offer = receive(&stream).expect("an offer");
     assert!(offer.get("Offer").is_some(), "{offer}");
     stream
@@ -98,7 +98,7 @@ fn a_listener_outlives_every_caller() {
     }
     let stream = call(port);
     send(&stream, &json!({"Hello": {"version": 9}}));
-    assert!(reason(&stream).contains("version 9, expected 1"));
+    assert!(reason(&stream).contains("version 9, expected 2"));
     assert!(line().contains("version 9"));
 
     // Callers that ask for what was not offered, or twice, or out of turn.

@@ -123,7 +123,7 @@ fn two_programs_measure_with_each_other_and_only_the_caller_stores_it() {
     assert_eq!(listening.end(), (true, String::new()), "it ends after its caller");
     assert!(!far.file().exists());
     let stored = fs::read_to_string(near.file()).expect("it is written");
-    assert!(stored.contains("version = 2") && stored.contains("name = \"127.0.0.1\""), "{stored}");
+    assert!(stored.contains("version = 3") && stored.contains("name = \"127.0.0.1\""), "{stored}");
 
     // A peer of this machine has the device address of this one.
     let address = far.run(&["--address"]).success();
@@ -134,6 +134,45 @@ fn two_programs_measure_with_each_other_and_only_the_caller_stores_it() {
     assert!(printed.contains("; measured with 127.0.0.1 "), "{printed}");
     let itself = parse(&near.run(&["--explain", "--json", "--set", "tls=tcp"]).success());
     assert!(usable(&itself).iter().all(|(_, _, with)| with.is_none()), "no peer is named: {itself:#}");
+}
+
+#[test]
+fn between_two_programs_registered_shared_memory_has_times_of_its_own_and_the_choice_follows_them() {
+    let (near, far) = (Side::here(), Side::here());
+    let arguments = ["--calibrate", "-t", "posix", "--listen", "127.0.0.1:0", "--callers", "1"];
+    let listening = Listening::start(&mut far.info(&arguments));
+    let host = format!("127.0.0.1:{}", listening.port);
+    let ended = near.run(&["--calibrate", "-t", "posix", "--json", "--peer", &host]);
+    let calibrated = parse(&ended.success());
+    assert!(listening.end().0);
+    let rows = list(&calibrated, "/calibrate/interfaces/0/rows");
+    for (memory, operations) in [
+        (
+            "allocated",
+            ["am_short", "put_short", "put_bcopy", "put_zcopy", "get_short", "get_zcopy"].as_slice(),
+        ),
+        ("registered", &["put_short", "put_bcopy", "put_zcopy", "get_short", "get_bcopy", "get_zcopy"]),
+    ] {
+        for operation in operations {
+            let is_it = |row: &Value| row["memory"] == memory && row["operation"] == *operation;
+            assert!(rows.iter().any(is_it), "{operation}, {memory}");
+        }
+    }
+    assert!(!rows.iter().any(|row| row["memory"] == "registered" && row["operation"] == "am_short"));
+
+    let stored = fs::read_to_string(near.file()).expect("it is written");
+    let (before, registered) = stored.split_once("[peers.registered]\n").expect("it has them");
+    let put = registered.lines().find(|line| line.starts_with("put_short = ")).expect("a line");
+    let changed = registered.replace(put, "put_short = [[8, 250.0]]");
+    fs::write(near.file(), format!("{before}[peers.registered]\n{changed}")).expect("a file");
+    let address = far.run(&["--address"]).success();
+    let explain = |memory| {
+        let request = ["--op", "put_short", "--memory", memory, "--set", "tls=posix"];
+        usable(&near.explain(address.trim(), &request))
+    };
+    let [(_, seconds, Some(host))] = &explain("registered")[..] else { panic!("one candidate") };
+    assert_eq!(((seconds * 1e9).round(), host.as_str()), (250.0, "127.0.0.1"));
+    let [(_, _, Some(_))] = &explain("allocated")[..] else { panic!("one candidate, measured") };
 }
 
 #[test]

@@ -27,14 +27,14 @@ use crate::config::Fallback;
 use crate::context::Context;
 use crate::error::{OpenError, split_remedy};
 use crate::iface::{Iface, IfaceOptions};
-use crate::resource::Resource;
+use crate::resource::{DeviceKind, Resource};
 use crate::worker::Worker;
 
 pub use calibration::{Calibration, CalibrationError, MeasuredPeer, Point, Times};
 pub use cost::{Cost, Term};
 pub use explain::{Candidate, Explanation};
 pub use peer::{PeerAddresses, PeerIface};
-pub use request::{KeyUse, Operation, Request};
+pub use request::{KeyUse, Operation, RemoteMemory, Request};
 pub use verdict::{Stage, Verdict};
 
 use verdict::rejected;
@@ -282,7 +282,8 @@ impl Selector {
     }
 
     /// The measured seconds of the operation, and the peer that they were measured with. An interface that was measured with itself says
-    /// nothing about a peer elsewhere: those times count for a peer with the same device address, and if no peer is named.
+    /// nothing about a peer elsewhere: those times count for a peer with the same device address, and if no peer is named. It says
+    /// nothing about shared memory that the peer has registered either: one process reaches all of its own in the same way.
     fn measured(
         &self,
         iface: &Iface,
@@ -291,10 +292,23 @@ impl Selector {
     ) -> Option<(f64, Option<&MeasuredPeer>)> {
         let calibration = self.context.calibration();
         let Request { operation, size, .. } = *request;
-        let with =
-            |peer: &IfaceAddress| calibration.seconds_with(iface.resource(), &peer.device, operation, size);
-        if let Some((seconds, measured)) = peer.and_then(with) {
+        let memory = match iface.resource().kind {
+            DeviceKind::SharedMemory => request.counted_memory(),
+            // All memory is reached in one way.
+            _ => RemoteMemory::Allocated,
+        };
+        let with = |peer: &IfaceAddress| {
+            calibration.seconds_with(iface.resource(), &peer.device, operation, size, memory)
+        };
+        let own = match (peer, memory) {
+            (None, RemoteMemory::Registered) => iface.address().ok(),
+            _ => None,
+        };
+        if let Some((seconds, measured)) = peer.or(own.as_ref()).and_then(with) {
             return Some((seconds, Some(measured)));
+        }
+        if memory == RemoteMemory::Registered {
+            return None;
         }
         let seconds = calibration.seconds(iface.resource(), operation, size)?;
         let is_here = |peer: &IfaceAddress| iface.address().is_ok_and(|own| own.device == peer.device);

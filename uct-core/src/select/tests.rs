@@ -355,7 +355,7 @@ fn what_was_measured_with_a_peer_counts_for_its_device_address_ahead_of_what_was
         Times::from([(Operation::AmShort, vec![(8, 1.0)]), (Operation::AmBcopy, vec![(8, 4.0)])]),
     );
     for (device, time) in [(&own.device, 2.0), (&elsewhere.device, 3.0)] {
-        calibration.set_peer(&resource, device, peer.clone(), times(time));
+        calibration.set_peer(&resource, device, peer.clone(), [times(time), Times::new()]);
     }
     calibration.write(&file).expect("it is written");
 
@@ -385,6 +385,39 @@ fn what_was_measured_with_a_peer_counts_for_its_device_address_ahead_of_what_was
         "{line}"
     );
     assert!(line.ends_with(" days ago"), "{line}");
+}
+
+#[test]
+fn registered_shared_memory_has_times_of_its_own_and_other_memory_has_not() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let file = directory.path().join("calibration.toml");
+    let modules = ("modules", "self,shm");
+    let modeled = worker(&[modules]);
+    let peer = MeasuredPeer { name: "localhost".to_owned(), at: 7 };
+    let put = |time| Times::from([(Operation::PutShort, vec![(8, time)])]);
+    let mut calibration = Calibration::default();
+    for (transport, registered) in [("self", Times::new()), ("posix", put(3.0))] {
+        let iface = modeled.open(transport, "memory").expect("an interface");
+        let device = iface.address().expect("an address").device;
+        calibration.set(iface.resource(), put(1.0));
+        calibration.set_peer(iface.resource(), &device, peer.clone(), [put(2.0), registered]);
+    }
+    calibration.write(&file).expect("it is written");
+
+    let worker = worker(&[modules, ("calibration", file.to_str().expect("a path"))]);
+    let times = |transport, operation| {
+        let iface = worker.open(transport, "memory").expect("an interface");
+        let selector = Selector::of(&worker, vec![iface.clone()]);
+        let own = iface.address().expect("an address");
+        let mut elsewhere = own.clone();
+        elsewhere.device[0] ^= 1;
+        let request = Request::new(operation, 8).with_memory(RemoteMemory::Registered);
+        [None, Some(&own), Some(&elsewhere)]
+            .map(|peer| Some((selector.measured(&iface, &request, peer)?.0 * 1e9).round()))
+    };
+    assert_eq!(times("posix", Operation::PutShort), [Some(3.0), Some(3.0), None]);
+    assert_eq!(times("posix", Operation::GetShort), [None; 3], "the model counts");
+    assert_eq!(times("self", Operation::PutShort), [Some(1.0), Some(2.0), None]);
 }
 
 #[test]

@@ -14,7 +14,7 @@ use super::measure::Measured;
 use super::side::Side;
 
 /// Version of the messages.
-pub(super) const VERSION: u32 = 1;
+pub(super) const VERSION: u32 = 2;
 
 /// The program that listens.
 pub(super) struct Listening {

@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 use uct_core::IfaceAddress;
-use uct_core::select::Operation;
+use uct_core::select::{Operation, RemoteMemory};
 use uct_tools_common::Failure;
 
 /// Longest wait for the other side.
@@ -60,6 +60,8 @@ pub(super) enum Command {
     Reply(Operation, usize),
     /// Only make progress.
     Serve,
+    /// Put to, and let the other side put to and get from, this memory from now on.
+    Use(RemoteMemory),
     /// Report when so many messages have arrived.
     Await(u64),
     /// All is measured.
@@ -77,6 +79,8 @@ pub(super) struct Introduction {
     /// Where the other side puts to, and gets from.
     pub memory: u64,
     pub key: Vec<u8>,
+    /// The same of memory that the transport did not allocate, if that is reached in another way.
+    pub registered: Option<(u64, Vec<u8>)>,
     /// The largest size of each operation that this side takes.
     pub limits: BTreeMap<Operation, usize>,
 }
@@ -127,6 +131,11 @@ impl Line {
             }
         })?;
         Ok(Line { received, to: Way::Program(stream) })
+    }
+
+    /// Whether the other end is another program.
+    pub(super) fn leads_to_program(&self) -> bool {
+        matches!(self.to, Way::Program(_))
     }
 
     /// Sends a message. Waits while the other side reads nothing, up to [`PATIENCE`].
@@ -255,12 +264,18 @@ mod tests {
     fn introduction() -> Message {
         let limits = BTreeMap::from([(Operation::AmShort, 88), (Operation::GetZcopy, usize::MAX)]);
         let (iface, ep, key) = (vec![0, 255], Some(Vec::new()), vec![7; 40]);
-        Message::Introduction(Introduction { iface, ep, memory: u64::MAX, key, limits })
+        let registered = Some((1 << 40, vec![9; 40]));
+        Message::Introduction(Introduction { iface, ep, memory: u64::MAX, key, registered, limits })
     }
 
     fn messages() -> Vec<Message> {
-        let commands =
-            [Command::Reply(Operation::PutZcopy, 8), Command::Serve, Command::Await(9), Command::End];
+        let commands = [
+            Command::Reply(Operation::PutZcopy, 8),
+            Command::Serve,
+            Command::Use(RemoteMemory::Registered),
+            Command::Await(9),
+            Command::End,
+        ];
         let mut messages = vec![
             Message::Hello { version: 1 },
             Message::Offer(vec![1, 2, 3]),

@@ -4,7 +4,7 @@
 use std::thread;
 use std::time::{Duration, Instant};
 
-use uct_core::select::{Operation, Times};
+use uct_core::select::{Operation, Point, RemoteMemory, Times};
 use uct_core::{Context, Iface, Resource, clock, system};
 use uct_tools_common::Failure;
 
@@ -33,6 +33,8 @@ const STREAM_IN_FLIGHT: u32 = 16;
 pub(super) struct Measured {
     /// Nanoseconds of one operation: half of a round trip for messages and puts, up to the data's arrival for gets.
     pub times: Times,
+    /// The same of puts and gets to memory that the transport did not allocate, if that is another way.
+    pub registered: Times,
     pub streams: Vec<Stream>,
 }
 
@@ -91,14 +93,7 @@ impl Side {
         for operation in Operation::ALL {
             let most_of_other = self.limits.get(&operation).copied().unwrap_or(0);
             let sizes = sizes(&iface, operation, most_of_other);
-            for &size in &sizes {
-                let time = if operation.is_get() {
-                    self.get(line, operation, size)
-                } else {
-                    self.ping(line, operation, size)
-                };
-                times.entry(operation).or_default().push((size as u64, time?));
-            }
+            times.insert(operation, self.points(line, operation, &sizes)?);
             if operation.is_get() {
                 continue;
             }
@@ -109,9 +104,38 @@ impl Side {
                 streams.push(Stream { operation, size, nanoseconds });
             }
         }
+        let registered = self.registered_times(line)?;
         // The other side misses this one's connection no more.
         command(line, Command::End)?;
-        Ok(Measured { times, streams })
+        Ok(Measured { times, registered, streams })
+    }
+
+    /// Puts and gets to memory that the transport did not allocate, between two programs: a process reaches all of its own memory in the
+    /// same way.
+    fn registered_times(&self, line: &Line) -> Result<Times, Failure> {
+        let mut times = Times::new();
+        if !line.leads_to_program() || !self.has_registered() {
+            return Ok(times);
+        }
+        self.memory.set(RemoteMemory::Registered);
+        command(line, Command::Use(RemoteMemory::Registered))?;
+        for operation in Operation::ALL.into_iter().filter(|operation| !operation.is_message()) {
+            let most_of_other = self.limits.get(&operation).copied().unwrap_or(0);
+            let sizes = sizes(&self.ep.iface(), operation, most_of_other);
+            times.insert(operation, self.points(line, operation, &sizes)?);
+        }
+        Ok(times)
+    }
+
+    fn points(&self, line: &Line, operation: Operation, sizes: &[usize]) -> Result<Vec<Point>, Failure> {
+        let time = |&size: &usize| {
+            let time = match operation.is_get() {
+                true => self.get(line, operation, size),
+                false => self.ping(line, operation, size),
+            };
+            Ok((size as u64, time?))
+        };
+        sizes.iter().map(time).collect()
     }
 
     /// Half of a round trip.

@@ -15,7 +15,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use comfy_table::{CellAlignment, Table, presets};
 use serde::Serialize;
-use uct_core::select::{Calibration, MeasuredPeer, Operation, Request, Selector, Times};
+use uct_core::select::{Calibration, MeasuredPeer, Operation, RemoteMemory, Request, Selector, Times};
 use uct_core::{Context, DeviceKind, IfaceOptions, Resource, Worker};
 use uct_tools_common::Failure;
 
@@ -63,6 +63,8 @@ struct Interface {
 #[derive(Serialize)]
 struct Row {
     operation: &'static str,
+    /// Of the peer, in put and get.
+    memory: &'static str,
     size: u64,
     /// `time` of one operation, `overhead` from one to the next, or `bandwidth`.
     what: &'static str,
@@ -124,7 +126,7 @@ impl Calibrated {
         let mut calibration = calibrated.stored();
         for resource in named.resources(context)? {
             eprint!("measuring {resource} … ");
-            if let Some(times) =
+            if let Some([times, _]) =
                 calibrated.add(context, resource, None, || measure::measure(context, resource))
             {
                 calibration.set(resource, times);
@@ -191,10 +193,12 @@ impl Calibrated {
         resource: &Resource,
         with: Option<&Reached>,
         measure: impl FnOnce() -> Result<Measured, Failure>,
-    ) -> Option<Times> {
+    ) -> Option<[Times; 2]> {
         let start = Instant::now();
-        let figures = measure()
-            .and_then(|measured| Ok((Interface::of(context, resource, with, &measured)?, measured.times)));
+        let figures = measure().and_then(|measured| {
+            let interface = Interface::of(context, resource, with, &measured)?;
+            Ok((interface, [measured.times, measured.registered]))
+        });
         match figures {
             Ok((interface, times)) => {
                 eprintln!("{} ms", start.elapsed().as_millis());
@@ -242,13 +246,13 @@ impl Interface {
             explanation.candidates.iter().find_map(|candidate| candidate.cost().copied())
         };
         let mut rows = Vec::new();
+        let row = |operation: Operation, memory: RemoteMemory, size: u64, time: f64| {
+            let (operation, memory, model) = (operation.name(), memory.name(), model(operation, size)?.model);
+            Some(Row { operation, memory, size, what: "time", model, measured: time * 1e-9 })
+        };
         for (&operation, points) in &measured.times {
-            let name = operation.name();
-            let times = points.iter().filter_map(|&(size, time)| {
-                let model = model(operation, size)?.model;
-                Some(Row { operation: name, size, what: "time", model, measured: time * 1e-9 })
-            });
-            rows.extend(times);
+            let memory = RemoteMemory::Allocated;
+            rows.extend(points.iter().filter_map(|&(size, time)| row(operation, memory, size, time)));
             let streams = measured.streams.iter().filter(|stream| stream.operation == operation);
             rows.extend(streams.filter_map(|stream| {
                 let (size, seconds) = (stream.size as u64, stream.nanoseconds * 1e-9);
@@ -257,8 +261,13 @@ impl Interface {
                     8 => ("overhead", cost.overhead.figure, seconds),
                     _ => ("bandwidth", cost.transfer.figure, size as f64 / seconds),
                 };
-                Some(Row { operation: name, size, what, model, measured })
+                let (operation, memory) = (operation.name(), memory.name());
+                Some(Row { operation, memory, size, what, model, measured })
             }));
+        }
+        for (&operation, points) in &measured.registered {
+            let memory = RemoteMemory::Registered;
+            rows.extend(points.iter().filter_map(|&(size, time)| row(operation, memory, size, time)));
         }
         let classes =
             [&Operation::ALL[..3], &Operation::ALL[3..6], &Operation::ALL[6..], &Operation::ALL[..6]];
@@ -327,15 +336,12 @@ impl fmt::Display for Interface {
                 _ => format!("{:.1} ns", value * 1e9),
             };
             let size = bytes(row.size as usize);
+            let operation = match row.memory == RemoteMemory::Registered.name() {
+                true => format!("{}, {} memory", row.operation, row.memory),
+                false => row.operation.to_owned(),
+            };
             let ratio = format!("{:.2}", row.measured / row.model);
-            table.add_row([
-                row.operation,
-                &size,
-                row.what,
-                &figure(row.model),
-                &figure(row.measured),
-                &ratio,
-            ]);
+            table.add_row([&operation, &size, row.what, &figure(row.model), &figure(row.measured), &ratio]);
         }
         for column in [1, 3, 4, 5] {
             if let Some(column) = table.column_mut(column) {

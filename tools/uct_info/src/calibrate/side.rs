@@ -7,7 +7,7 @@ use std::rc::Rc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use uct_core::select::{Operation, Request};
+use uct_core::select::{Operation, RemoteMemory, Request};
 use uct_core::{
     Access, AmId, Capabilities, Completion, Context, DeviceKind, Ep, Error, Flush, Iface, IfaceAddress,
     IfaceOptions, Memory, MemoryKind, Posted, RemoteKey, Resource, SendFlags, Worker, system,
@@ -47,11 +47,21 @@ pub(super) struct Side {
     fetched: Rc<RefCell<Vec<u8>>>,
     /// What zero copy sends, and gets into.
     source: Memory,
+    /// Where puts and gets go.
+    allocated: Place,
+    /// The same in memory that the transport did not allocate, over shared memory.
+    registered: Option<Place>,
+    /// The one in use.
+    pub memory: Cell<RemoteMemory>,
+    until: Instant,
+}
+
+/// Memory for puts and gets at both ends.
+struct Place {
     /// What the other end puts to, and gets from.
     target: Memory,
     remote: u64,
     key: RemoteKey,
-    until: Instant,
 }
 
 impl Side {
@@ -75,6 +85,12 @@ impl Side {
         iface.set_am_handler(DATA, move |_| counter.set(counter.get() + 1));
         let memory = || iface.memory_domain().allocate(LARGEST + ALIGNMENT, Access::ALL, MemoryKind::Host);
         let (source, target) = (memory()?, memory()?);
+        let registered = match resource.kind {
+            DeviceKind::SharedMemory => {
+                Some(iface.memory_domain().register(vec![1; LARGEST + ALIGNMENT], Access::ALL)?)
+            }
+            _ => None,
+        };
         // What is read must not be what the system has not backed with memory yet.
         source.fill(0, source.len(), 1);
         target.fill(0, target.len(), 1);
@@ -84,8 +100,12 @@ impl Side {
         line.send(Message::Introduction(Introduction {
             iface: iface.address()?.pack()?,
             ep: unconnected.as_ref().map(Ep::address).transpose()?,
-            memory: target.address() + base(&target) as u64,
+            memory: start(&target),
             key: target.packed_key()?,
+            registered: match &registered {
+                Some(memory) => Some((start(memory), memory.packed_key()?)),
+                None => None,
+            },
             limits: Operation::ALL.map(|operation| (operation, limit(&iface, operation))).into(),
         }))?;
         let other = match line.receive()? {
@@ -103,7 +123,12 @@ impl Side {
             }
             _ => iface.connect_with(&address, |_| {})?,
         };
-        let key = iface.memory_domain().unpack(&other.key)?;
+        let domain = iface.memory_domain();
+        let allocated = Place { target, remote: other.memory, key: domain.unpack(&other.key)? };
+        let registered = match (registered, other.registered) {
+            (Some(target), Some((remote, key))) => Some(Place { target, remote, key: domain.unpack(&key)? }),
+            _ => None,
+        };
         Ok(Side {
             completion: Completion::new(&worker),
             worker,
@@ -114,9 +139,9 @@ impl Side {
             buffer: RefCell::new(vec![1; LARGEST]),
             fetched: Rc::new(RefCell::new(vec![1; LARGEST])),
             source,
-            target,
-            remote: other.memory,
-            key,
+            allocated,
+            registered,
+            memory: Cell::default(),
             until: Instant::now() + LONGEST,
         })
     }
@@ -124,7 +149,20 @@ impl Side {
     /// Forgets what has arrived.
     pub(super) fn begin(&self) {
         self.received.set(0);
-        self.target.fill(0, self.target.len(), 0);
+        let target = &self.place().target;
+        target.fill(0, target.len(), 0);
+    }
+
+    /// Whether both ends have memory that the transport did not allocate, which is reached in another way.
+    pub(super) fn has_registered(&self) -> bool {
+        self.registered.is_some()
+    }
+
+    fn place(&self) -> &Place {
+        match (self.memory.get(), &self.registered) {
+            (RemoteMemory::Registered, Some(place)) => place,
+            _ => &self.allocated,
+        }
     }
 
     /// Starts an operation; makes progress while there is no room for it.
@@ -144,7 +182,9 @@ impl Side {
     }
 
     fn attempt(&self, operation: Operation, size: usize, number: u64) -> uct_core::Result {
-        let (ep, remote, key, completion) = (&self.ep, self.remote, &self.key, &self.completion);
+        let (ep, completion) = (&self.ep, &self.completion);
+        let Place { remote, key, .. } = self.place();
+        let remote = *remote;
         let mut buffer = self.buffer.borrow_mut();
         let buffer = &mut buffer[..size];
         let start = base(&self.source);
@@ -187,7 +227,10 @@ impl Side {
     pub(super) fn has_arrived(&self, operation: Operation, size: usize, number: u64) -> bool {
         match operation {
             Operation::AmShort | Operation::AmBcopy | Operation::AmZcopy => self.received.get() >= number,
-            _ => self.target.load_u64(base(&self.target) + size - WORD).to_ne_bytes() == mark(number),
+            _ => {
+                let target = &self.place().target;
+                target.load_u64(base(target) + size - WORD).to_ne_bytes() == mark(number)
+            }
         }
     }
 
@@ -262,6 +305,11 @@ fn header(operation: Operation) -> usize {
 fn base(memory: &Memory) -> usize {
     let address = memory.address();
     (address.next_multiple_of(ALIGNMENT as u64) - address) as usize
+}
+
+/// The address of that byte.
+fn start(memory: &Memory) -> u64 {
+    memory.address() + base(memory) as u64
 }
 
 /// The last word of put number so and so: never zero, never that of the put before.

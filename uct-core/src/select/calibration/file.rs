@@ -16,8 +16,8 @@ use ucs::sys::{host, random};
 
 use super::{Calibration, MAX_PEERS, MeasuredPeer, Operation, PeerTimes, Point, Times};
 
-const VERSION: u32 = 2;
-/// The first version, which has no peers.
+const VERSION: u32 = 3;
+/// The first version, which has no peers; the second one has no times of registered memory.
 const FIRST_VERSION: u32 = 1;
 /// Most interfaces of a file, and most points of an operation: more than any measurement has.
 pub(super) const MAX_IFACES: usize = 1024;
@@ -73,6 +73,8 @@ struct FilePeer {
     name: String,
     at: u64,
     times: Operations,
+    #[serde(default)]
+    registered: Operations,
 }
 
 impl Calibration {
@@ -156,7 +158,7 @@ impl Calibration {
             let _ = writeln!(text, "\n[interfaces.{}]", Value::from(name.as_str()));
             text += &entries(times);
         }
-        for PeerTimes { iface, device, peer, times } in &self.peers {
+        for PeerTimes { iface, device, peer, times, registered } in &self.peers {
             let [iface, name] = [iface, &peer.name].map(|text| Value::from(text.as_str()));
             let address: String = device.iter().map(|byte| format!("{byte:02x}")).collect();
             let _ = writeln!(
@@ -166,6 +168,10 @@ impl Calibration {
             );
             text += "[peers.times]\n";
             text += &entries(times);
+            if !registered.is_empty() {
+                text += "[peers.registered]\n";
+                text += &entries(registered);
+            }
         }
         text
     }
@@ -182,7 +188,7 @@ fn deserialize<T: DeserializeOwned>(text: &str) -> Result<T, CalibrationError> {
 
 impl FilePeer {
     fn check(self) -> Result<PeerTimes, String> {
-        let FilePeer { interface: iface, address, name, at, times: operations } = self;
+        let FilePeer { interface: iface, address, name, at, times: operations, registered } = self;
         let device = bytes(&address).filter(|device| (1..=MAX_ADDRESS).contains(&device.len()));
         let device = device.ok_or_else(|| {
             format!(
@@ -192,8 +198,11 @@ impl FilePeer {
         if name.is_empty() || name.len() > MAX_NAME || name.contains(char::is_control) {
             return Err(format!("{iface:?}: the name of its peer: expected 1 to {MAX_NAME} characters"));
         }
-        let times = times(&iface, operations)?;
-        Ok(PeerTimes { iface, device, peer: MeasuredPeer { name, at }, times })
+        if let Some(message) = registered.keys().find(|operation| operation.is_message()) {
+            return Err(format!("{iface:?}, {}: a message has no memory of the peer", message.name()));
+        }
+        let [times, registered] = [times(&iface, operations)?, times(&iface, registered)?];
+        Ok(PeerTimes { iface, device, peer: MeasuredPeer { name, at }, times, registered })
     }
 }
 

@@ -10,7 +10,7 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::request::Operation;
+use super::request::{Operation, RemoteMemory};
 use crate::resource::Resource;
 
 pub use file::CalibrationError;
@@ -49,6 +49,8 @@ struct PeerTimes {
     device: Vec<u8>,
     peer: MeasuredPeer,
     times: Times,
+    /// Of puts and gets to memory that the transport did not allocate, if that is another way.
+    registered: Times,
 }
 
 impl Calibration {
@@ -58,13 +60,21 @@ impl Calibration {
         self.ifaces.insert(resource.to_string(), times);
     }
 
-    /// As [`Calibration::set`], for the times with a device of a peer. The device address identifies it. The name has 1 to 255 bytes and no control
+    /// As [`Calibration::set`], for the times with a device of a peer; `registered` are those of puts and gets to memory that the transport
+    /// did not allocate, if they were measured apart. The device address identifies it. The name has 1 to 255 bytes and no control
     /// character; a file with another one is not read. Of more than 256 such measurements the oldest ones are dropped.
-    pub fn set_peer(&mut self, resource: &Resource, device: &[u8], peer: MeasuredPeer, mut times: Times) {
+    pub fn set_peer(
+        &mut self,
+        resource: &Resource,
+        device: &[u8],
+        peer: MeasuredPeer,
+        [mut times, mut registered]: [Times; 2],
+    ) {
         times.retain(|_, points| !points.is_empty());
+        registered.retain(|_, points| !points.is_empty());
         let iface = resource.to_string();
         self.peers.retain(|it| (&it.iface, &*it.device) != (&iface, device));
-        self.peers.push(PeerTimes { iface, device: device.to_owned(), peer, times });
+        self.peers.push(PeerTimes { iface, device: device.to_owned(), peer, times, registered });
         self.peers.drain(..self.peers.len().saturating_sub(MAX_PEERS));
     }
 
@@ -90,13 +100,18 @@ impl Calibration {
         device: &[u8],
         operation: Operation,
         size: usize,
+        memory: RemoteMemory,
     ) -> Option<(f64, &MeasuredPeer)> {
         if self.peers.is_empty() {
             return None;
         }
         let iface = resource.to_string();
         let measured = self.peers.iter().find(|it| it.iface == iface && it.device == device)?;
-        let time = nanoseconds(measured.times.get(&operation)?, size as u64)?;
+        let times = match memory {
+            RemoteMemory::Allocated => &measured.times,
+            RemoteMemory::Registered => &measured.registered,
+        };
+        let time = nanoseconds(times.get(&operation)?, size as u64)?;
         Some((time * 1e-9, &measured.peer))
     }
 }

@@ -26,8 +26,13 @@ fn calibration() -> Calibration {
         (Operation::GetShort, Vec::new()),
     ];
     calibration.set(&resource(), Times::from(times));
-    calibration.set_peer(&resource(), &[0, 0x1f, 0xff], peer("10.9.0.2", 7), times_of(300.0));
+    calibration.set_peer(&resource(), &[0, 0x1f, 0xff], peer("10.9.0.2", 7), [times_of(300.0), registered()]);
     calibration
+}
+
+/// Of puts to memory that the transport did not allocate.
+fn registered() -> Times {
+    Times::from([(Operation::PutShort, vec![(8, 700.0), (1024, 800.0)]), (Operation::GetShort, Vec::new())])
 }
 
 fn peer(name: &str, at: u64) -> MeasuredPeer {
@@ -40,13 +45,13 @@ fn times_of(short: f64) -> Times {
 
 /// A file with these entries of one operation.
 fn with_entries(entries: &str) -> String {
-    format!("version = 2\nboot = \"{BOOT}\"\n[interfaces.\"self/memory\"]\nam_short = {entries}\n")
+    format!("version = 3\nboot = \"{BOOT}\"\n[interfaces.\"self/memory\"]\nam_short = {entries}\n")
 }
 
 /// A file with one peer.
 fn with_peer(address: &str, name: &str, entries: &str) -> String {
     format!(
-        "version = 2\nboot = \"{BOOT}\"\n[[peers]]\ninterface = \"self/memory\"\naddress = \"{address}\"\nname = \"{name}\"\n\
+        "version = 3\nboot = \"{BOOT}\"\n[[peers]]\ninterface = \"self/memory\"\naddress = \"{address}\"\nname = \"{name}\"\n\
          at = 7\n[peers.times]\nam_short = {entries}\n"
     )
 }
@@ -86,8 +91,8 @@ fn a_damaged_file_is_an_error_that_names_the_place() {
         ("version = 1\n", "missing field `boot`"),
         ("version = 1\nboot = \"\u{1}\"\n", "line 2: "),
         ("version = 1\nboot = \"x\"\nversion = 1\n", "line 3: duplicate key"),
-        ("version = 3\nboot = \"x\"\n", "version 3, expected 2"),
-        ("version = 0\nboot = \"x\"\n", "version 0, expected 2"),
+        ("version = 4\nboot = \"x\"\n", "version 4, expected 3"),
+        ("version = 0\nboot = \"x\"\n", "version 0, expected 3"),
         ("version = -1\nboot = \"x\"\n", "line 1: "),
         ("version = 1\nboot = \"x\"\n", "before the machine was booted"),
         ("version = 1\nboot = 1\n", "line 2: invalid type"),
@@ -146,27 +151,58 @@ fn a_damaged_file_is_an_error_that_names_the_place() {
 }
 
 #[test]
-fn a_file_of_the_first_version_is_read() {
-    let first = with_entries("[[8, 1.0]]").replace("version = 2", "version = 1");
-    let calibration = Calibration::parse(&first, BOOT).expect("it is read");
-    assert_eq!(calibration.seconds(&resource(), Operation::AmShort, 8), Some(1e-9));
+fn files_of_earlier_versions_are_read() {
+    for version in [1, 2] {
+        let earlier = with_entries("[[8, 1.0]]").replace("version = 3", &format!("version = {version}"));
+        let calibration = Calibration::parse(&earlier, BOOT).expect("it is read");
+        assert_eq!(calibration.seconds(&resource(), Operation::AmShort, 8), Some(1e-9));
+    }
+}
+
+#[test]
+fn times_of_registered_memory_are_apart_and_of_puts_and_gets_alone() {
+    let calibration = calibration();
+    let time = |operation, memory| {
+        let (seconds, _) = calibration.seconds_with(&resource(), &[0, 0x1f, 0xff], operation, 8, memory)?;
+        Some((seconds * 1e9).round())
+    };
+    let [allocated, registered] = RemoteMemory::ALL;
+    assert_eq!(
+        [time(Operation::AmShort, allocated), time(Operation::PutShort, allocated)],
+        [Some(300.0), None]
+    );
+    assert_eq!(
+        [time(Operation::AmShort, registered), time(Operation::PutShort, registered)],
+        [None, Some(700.0)]
+    );
+    let message = with_peer("ab", "n", "[[8, 1]]") + "[peers.registered]\nam_short = [[8, 1]]\n";
+    let error = Calibration::parse(&message, BOOT).expect_err("it has none").to_string();
+    assert_eq!(error, "\"self/memory\", am_short: a message has no memory of the peer");
+    let put = message.replace(
+        "\nam_short = [[8, 1]]\n[peers.registered]\nam_",
+        "\nam_short = [[8, 1]]\n[peers.registered]\nput_",
+    );
+    assert!(Calibration::parse(&put, BOOT).is_ok(), "{put}");
+    let empty = put.replace("put_short = [[8, 1]]", "put_short = []");
+    assert!(Calibration::parse(&empty, BOOT).is_err(), "{empty}");
 }
 
 #[test]
 fn times_with_a_peer_are_those_of_its_device_address_and_the_last_measurement() {
     let mut calibration = calibration();
     let seconds = |calibration: &Calibration, device: &[u8]| {
-        let (seconds, peer) = calibration.seconds_with(&resource(), device, Operation::AmShort, 8)?;
+        let (seconds, peer) =
+            calibration.seconds_with(&resource(), device, Operation::AmShort, 8, RemoteMemory::Allocated)?;
         Some(((seconds * 1e9).round(), peer.clone()))
     };
     let device = [0, 0x1f, 0xff];
     assert_eq!(seconds(&calibration, &device), Some((300.0, peer("10.9.0.2", 7))));
     assert_eq!(seconds(&calibration, &device[..2]), None, "it is another device");
-    let get = calibration.seconds_with(&resource(), &device, Operation::GetShort, 8);
+    let get = calibration.seconds_with(&resource(), &device, Operation::GetShort, 8, RemoteMemory::Allocated);
     assert_eq!(get, None, "it was not measured");
     let others = [[1, 0x1f, 0xff], device];
     for (device, time) in others.iter().zip([500.0, 400.0]) {
-        calibration.set_peer(&resource(), device, peer("again", 9), times_of(time));
+        calibration.set_peer(&resource(), device, peer("again", 9), [times_of(time), Times::new()]);
     }
     assert_eq!(seconds(&calibration, &device), Some((400.0, peer("again", 9))));
     assert_eq!(calibration.peers.len(), 2);
@@ -179,13 +215,16 @@ fn of_too_many_peers_the_oldest_measurements_are_dropped() {
     let mut calibration = Calibration::default();
     let device = |number: usize| (number as u16).to_le_bytes();
     let add = |calibration: &mut Calibration, number: usize| {
-        calibration.set_peer(&resource(), &device(number), peer("n", 7), times_of(1.0));
+        calibration.set_peer(&resource(), &device(number), peer("n", 7), [times_of(1.0), Times::new()]);
     };
     (0..MAX_PEERS).for_each(|number| add(&mut calibration, number));
     add(&mut calibration, 0);
     add(&mut calibration, MAX_PEERS);
-    let has =
-        |number| calibration.seconds_with(&resource(), &device(number), Operation::AmShort, 8).is_some();
+    let has = |number| {
+        calibration
+            .seconds_with(&resource(), &device(number), Operation::AmShort, 8, RemoteMemory::Allocated)
+            .is_some()
+    };
     assert_eq!([0, 1, 2, MAX_PEERS].map(has), [true, false, true, true]);
     let text = calibration.to_toml(BOOT);
     assert_eq!(Calibration::parse(&text, BOOT), Ok(calibration), "the order is kept");
@@ -203,7 +242,12 @@ fn as_many_peers_as_are_kept_with_as_many_sizes_as_are_measured_make_a_file_that
     for number in 0..MAX_PEERS {
         let mut device = vec![0xab; MAX_ADDRESS];
         device[..2].copy_from_slice(&(number as u16).to_le_bytes());
-        calibration.set_peer(&resource(), &device, peer(&"n".repeat(MAX_NAME), 1 << 40), times());
+        calibration.set_peer(
+            &resource(),
+            &device,
+            peer(&"n".repeat(MAX_NAME), 1 << 40),
+            [times(), Times::new()],
+        );
     }
     let directory = tempfile::tempdir().expect("a directory");
     let path = directory.path().join("calibration.toml");
@@ -226,8 +270,8 @@ fn a_file_of_another_boot_or_version_is_stale_and_any_other_problem_makes_it_unu
         |text: &str| matches!(Calibration::parse(text, BOOT).expect_err(text), CalibrationError::Stale(_));
     let whole = with_entries("[[8, 1.0]]");
     assert!(is_stale(&whole.replace(BOOT, "another")));
-    assert!(is_stale(&whole.replace("version = 2", "version = 3")));
-    assert!(is_stale("version = 3\nmore = 1\n"), "it has what this version does not know");
+    assert!(is_stale(&whole.replace("version = 3", "version = 4")));
+    assert!(is_stale("version = 4\nmore = 1\n"), "it has what this version does not know");
     for damaged in [with_entries("[]"), whole.replace("boot", "boat"), whole.replace('[', "")] {
         assert!(!is_stale(&damaged), "{damaged}");
     }
@@ -243,7 +287,7 @@ fn limits_of_numbers_are_exact() {
     assert!(Calibration::parse(&entries(MAX_POINTS + 1), BOOT).is_err());
     let ifaces = |count: usize| {
         let tables = (0..count).map(|number| format!("[interfaces.\"{number}\"]\n"));
-        format!("version = 2\nboot = \"{BOOT}\"\n{}", tables.collect::<String>())
+        format!("version = 3\nboot = \"{BOOT}\"\n{}", tables.collect::<String>())
     };
     assert!(Calibration::parse(&ifaces(MAX_IFACES), BOOT).is_ok());
     assert!(Calibration::parse(&ifaces(MAX_IFACES + 1), BOOT).is_err());
