@@ -163,7 +163,8 @@ impl Worker {
     /// later for each interface at rest ([`REST_PACE`](ucs::datastruct::callbackq::REST_PACE)), and then at the next of the checks. These are at most 64 calls
     /// apart ([`IDLE_INTERVAL`](ucs::datastruct::callbackq::IDLE_INTERVAL)), and in a program that calls it rarely at most 2 ms or one call, whichever is longer; one
     /// that has called it without pauses and begins to call it rarely needs up to 64 calls once. The first call after [`Worker::arm`] or [`Worker::wait`] polls
-    /// every interface. Opening or closing an interface ends all rest; silence does not.
+    /// every interface. Opening or closing an interface ends all rest; silence does not. What a transport collects to send on an interface that rests
+    /// leaves with its next poll as well: a program that stops calling progress flushes, or arms, ahead of that.
     ///
     /// In a forked child it does nothing and logs that once: the worker belongs to the parent.
     ///

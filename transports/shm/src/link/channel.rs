@@ -21,7 +21,6 @@ use crate::io::{Mapping, Source, Trust, accept, attach_sysv};
 use crate::link::blocked::BlockedOn;
 use crate::link::pair_layout::PairLayout;
 use crate::link::peer::Peer;
-use crate::link::receive::AM_IDS;
 use crate::link::remote::{Allocated, Announced, Lent, PeerView, SegmentCache, Words, registry};
 use crate::link::ring_pair::RingPair;
 use crate::link::work::{PendingWork, source};
@@ -229,7 +228,7 @@ impl Channel {
         }
         let block = self.reserve(length)?;
         self.rings.sender.fill_block(&block, fill);
-        let is_message = tag < AM_IDS;
+        let is_message = tag < tag::AM_IDS;
         self.complete_send(if is_message {
             self.rings.send_block(tag, block, length)
         } else {

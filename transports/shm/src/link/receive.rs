@@ -13,9 +13,6 @@ use crate::link::connection::Connection;
 use crate::proto::ring::{BODY_WORDS, Delivery, Message, Place, Short};
 use crate::proto::wire::tag;
 
-/// Number of message ids of the application. Higher tags belong to the transport.
-pub(super) const AM_IDS: u8 = 32;
-
 /// The handlers of the application.
 pub(crate) struct Handlers {
     am: AmHandlers,
@@ -103,13 +100,13 @@ impl Connection {
             }
         };
         match data {
-            Delivery::Inline { length } if tag < AM_IDS => {
+            Delivery::Inline { length } if tag < tag::AM_IDS => {
                 // A short message that arrived after the last poll.
                 // SAFETY: a slice is readable, and nothing writes to a private copy.
                 unsafe { handlers.am.deliver(tag, body.as_bytes().as_ptr(), length) };
             }
             Delivery::Inline { length } => self.receive_frame(tag, &body.as_bytes()[..length]),
-            Delivery::Block { place, index, length } if tag < AM_IDS => {
+            Delivery::Block { place, index, length } if tag < tag::AM_IDS => {
                 channel.deliver_block(handlers, tag, (place, index, length));
             }
             Delivery::Block { place, index, length } => {

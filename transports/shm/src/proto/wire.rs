@@ -203,6 +203,8 @@ pub(crate) fn body<T: FromBytes>(bytes: &[u8]) -> Result<T, String> {
 
 /// Tags of ring messages; those below 32 are active message ids.
 pub(crate) mod tag {
+    /// Number of message ids of the application, which are the tags below.
+    pub(crate) const AM_IDS: u8 = 32;
     /// A request of the engine for operations on remote memory.
     pub(crate) const REQUEST: u8 = 32;
     /// A response of the engine.

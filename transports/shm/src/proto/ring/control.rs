@@ -149,6 +149,19 @@ impl Control {
     }
 }
 
+/// A message in a block that a ping-pong line announces, as the peer wrote it there.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct InBlock {
+    /// The sender's tag, below 32.
+    pub tag: u8,
+    /// Which pool.
+    pub place: Place,
+    /// Which block; below 64, not yet checked.
+    pub index: u32,
+    /// Length in bytes; not yet checked.
+    pub length: u64,
+}
+
 /// The control word of a short message, checked.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Short(u64);

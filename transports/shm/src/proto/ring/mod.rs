@@ -52,7 +52,7 @@ pub use layout::{FIRST_BYTES, FIRST_SLOTS, Geometry, Layout, Pool};
 pub use memory::{MappedRing, RingMemory};
 pub use receiver::{Body, Delivery, Message, Receiver, Watch, publish_idle};
 pub use sender::{Block, Refused, Sender, Sent, Trim};
-pub use turn_line::{InBlock, MappedTurnLine, TurnLine};
+pub use turn_line::{MappedTurnLine, TurnLine};
 
 /// The peer wrote something into shared memory that no correct peer writes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]

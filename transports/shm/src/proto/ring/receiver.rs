@@ -12,11 +12,12 @@ use ucs::sync::atomic::{AtomicU64, Ordering};
 
 use super::barrier;
 use super::control::{
-    BODY_WORDS, Control, Credit, FIRST, INLINE_BYTES, Place, SLOT_BYTES, STEP, Short, TURN_LINE_WORDS,
+    BODY_WORDS, Control, Credit, FIRST, INLINE_BYTES, InBlock, Place, SLOT_BYTES, STEP, Short,
+    TURN_LINE_WORDS,
 };
 use super::copy::{START_BYTES, copy_rest, copy_start};
 use super::layout::{FIRST_BYTES, Part};
-use super::{Corrupt, InBlock, RingMemory};
+use super::{Corrupt, RingMemory};
 
 /// A received message.
 #[derive(Debug)]

@@ -21,7 +21,7 @@ use std::ptr::NonNull;
 
 use ucs::sync::atomic::{AtomicU64, Ordering};
 
-use super::control::{Control, Place, Short, TURN_LINE_BYTES};
+use super::control::{Control, InBlock, Short, TURN_LINE_BYTES};
 use super::copy::copy_turn_line;
 use super::receiver::{Body, Watch};
 
@@ -40,19 +40,6 @@ pub unsafe trait TurnLineMemory {
     fn body<R>(&self, read: impl FnOnce(*const u8) -> R) -> R;
     /// The body, to be written.
     fn body_mut<R>(&self, write: impl FnOnce(*mut u8) -> R) -> R;
-}
-
-/// A message in a block that the line announces, as the peer wrote it there.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct InBlock {
-    /// The sender's tag, below 32.
-    pub tag: u8,
-    /// Which pool.
-    pub place: Place,
-    /// Which block; below 64, not yet checked.
-    pub index: u32,
-    /// Length in bytes; not yet checked.
-    pub length: u64,
 }
 
 /// One end of the ping-pong line.
