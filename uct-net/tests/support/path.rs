@@ -71,6 +71,11 @@ impl Path {
         self.shared.0.lock().expect("no panic").seen.windows(bytes.len()).any(|window| window == bytes)
     }
 
+    /// Whether eight bytes like these went past.
+    pub fn has_seen_like(&self, is_like: impl Fn(&[u8]) -> bool) -> bool {
+        self.shared.0.lock().expect("no panic").seen.windows(8).any(is_like)
+    }
+
     /// How many bytes went past.
     pub fn bytes(&self) -> usize {
         self.shared.0.lock().expect("no panic").seen.len()
