@@ -108,21 +108,23 @@ pub fn fuzz_ring(bytes: &[u8]) {
             }
             8 if !far.is_owner() => {
                 let mut copy = Body::new();
-                if let Some(short) = far.take(receiver.position(), &mut copy) {
+                let is_taken = if let Some(short) = far.take(receiver.position(), &mut copy) {
                     receiver.pass();
                     assert!(short.tag() < 32 && copy.bytes(short).len() <= TURN_LINE_BYTES);
                     std::hint::black_box(copy.bytes(short).iter().map(|byte| u32::from(*byte)).sum::<u32>());
-                    // A reply to nothing: the near end owns the line again.
-                    far.send(Control::short(u64::from(argument), 0, 0), |_| ());
-                    if !near.is_owner() {
-                        near.take(u64::from(argument), &mut copy);
-                    }
+                    true
                 } else if let Some(in_block) = far.take_block(receiver.position()) {
                     assert!(in_block.tag < 32);
                     match receiver.accept_out_of_ring(in_block) {
                         Ok(message) => held.extend(received(&receiver, &layout, message.data)),
                         Err(_) => return,
                     }
+                    true
+                } else {
+                    false
+                };
+                if is_taken {
+                    // A reply to nothing: the near end owns the line again.
                     far.send(Control::short(u64::from(argument), 0, 0), |_| ());
                     if !near.is_owner() {
                         near.take(u64::from(argument), &mut copy);

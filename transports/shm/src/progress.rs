@@ -78,7 +78,11 @@ impl ShmIface {
         };
         let limit = self.schedule.limit(self.max_poll);
         let shorts = connection.channel.receive_shorts(&self.handlers, limit);
-        let count = if shorts > 0 { shorts } else { self.drain_others(connection, limit) };
+        let count = if shorts > 0 {
+            shorts
+        } else {
+            self.drained(connection, connection.receive_others(&self.handlers, limit))
+        };
         if count > 0 {
             self.schedule.received(count);
         }
@@ -122,24 +126,14 @@ impl ShmIface {
             // No borrow is held, because handlers run in the loop.
             let Some(connection) = self.active.borrow().get(index).cloned() else { return events };
             if connection.channel.rings.has_message() {
-                events += self.drain(&connection);
+                events += self.drained(&connection, connection.receive(&self.handlers, self.max_poll));
             }
             index += 1;
         }
     }
 
-    /// Receives what has arrived from one peer, up to a limit.
-    fn drain(&self, connection: &Connection) -> u32 {
-        let count = connection.receive(&self.handlers, self.max_poll);
-        if count > 0 {
-            self.received(connection);
-        }
-        count
-    }
-
-    /// As [`drain`](ShmIface::drain), up to `limit`, where the next message is known to be no short one.
-    fn drain_others(&self, connection: &Connection, limit: u32) -> u32 {
-        let count = connection.receive_others(&self.handlers, limit);
+    /// So many messages of one peer were received.
+    fn drained(&self, connection: &Connection, count: u32) -> u32 {
         if count > 0 {
             self.received(connection);
         }
@@ -254,7 +248,7 @@ impl ShmIface {
     /// Receives the messages that a peer sent before it closed or died.
     fn drain_closed(&self, connection: &Connection) -> u32 {
         let channel = &connection.channel;
-        let events = self.drain(connection);
+        let events = self.drained(connection, connection.receive(&self.handlers, self.max_poll));
         if events == 0 {
             let who = channel.describe();
             channel.set_broken(Error::CONNECTION_RESET, format!("{who} has closed its interface or died"));

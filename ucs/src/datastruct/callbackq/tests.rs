@@ -153,8 +153,8 @@ fn what_does_something_is_called_each_time_until_it_has_done_nothing_for_a_term(
     assert_eq!(scene.calls(), [IDLE_INTERVAL, 1, 1, 1], "found by a check");
     scene.callbacks[2].events.set(0);
     scene.dispatch(TERM / 2);
-    let seldom = TERM / 2 / IDLE_INTERVAL;
-    assert_eq!(scene.calls(), [TERM / 2, seldom, TERM / 2, seldom]);
+    let in_checks = TERM / 2 / IDLE_INTERVAL;
+    assert_eq!(scene.calls(), [TERM / 2, in_checks, TERM / 2, in_checks]);
     scene.dispatch(2 * TERM);
     scene.calls();
     scene.dispatch(IDLE_INTERVAL);

@@ -319,15 +319,9 @@ impl<M: RingMemory> Sender<M> {
 
     /// Sends the first `length` bytes of a block. Without room the block is given back.
     pub fn send_block(&self, tag: u8, block: Block, length: usize) -> Result<Sent, Refused> {
-        if !self.has_room()? {
-            self.cancel(block);
-            return Err(Refused::Full);
-        }
-        if block.place == Place::Bulk {
-            self.bulk_used.set(true);
-        }
+        let (place, index) = self.admit(block)?;
         let tail = self.tail.get();
-        let control = Control::new(tail, tag, block.place, block.index);
+        let control = Control::new(tail, tag, place, index);
         // SAFETY: a body has 56 bytes, aligned to 8, and the slot is the sender's until it is published.
         Ok(self.send_slot(tail, control, |body| unsafe { body.cast::<u64>().write(length as u64) }))
     }
@@ -338,6 +332,12 @@ impl<M: RingMemory> Sender<M> {
         block: Block,
         publish: impl FnOnce(u64, Place, u32),
     ) -> Result<Sent, Refused> {
+        let (place, index) = self.admit(block)?;
+        self.try_out_of_ring(|position| publish(position, place, index)).ok_or(Refused::Full)
+    }
+
+    /// A block that is about to be sent, if there is room for its message; otherwise it is given back.
+    fn admit(&self, block: Block) -> Result<(Place, u32), Refused> {
         if !self.has_room()? {
             self.cancel(block);
             return Err(Refused::Full);
@@ -345,7 +345,7 @@ impl<M: RingMemory> Sender<M> {
         if block.place == Place::Bulk {
             self.bulk_used.set(true);
         }
-        self.try_out_of_ring(|position| publish(position, block.place, block.index)).ok_or(Refused::Full)
+        Ok((block.place, block.index))
     }
 
     /// Sends a message in the next slot, and chooses the slot behind it.
