@@ -28,6 +28,7 @@ static HOST: UctHost = UctHost {
     progress_add,
     progress_remove,
     worker_wake,
+    progress_request: crate::worker::driven::request,
 };
 
 /// The table.

@@ -8,7 +8,6 @@ use std::os::fd::BorrowedFd;
 use std::rc::Rc;
 
 use ucs::async_context::Mode;
-use ucs::datastruct::callbackq::CallbackId;
 use ucs::{Error, Result, Status};
 use uct_abi::{
     UCT_IFACE_ASYNC_IN_PROGRESS, UCT_SCOPE_NETWORK, UctEmitCounter, UctEpOps, UctIface, UctIfaceOps,
@@ -29,6 +28,7 @@ use crate::md::MemoryDomain;
 use crate::reason::Reason;
 use crate::resource::Resource;
 use crate::stats::Count;
+use crate::worker::driven::Driven;
 use crate::worker::{Armed, Worker, WorkerInner};
 
 /// How to open an interface.
@@ -63,7 +63,7 @@ pub(crate) struct IfaceInner {
     pub(crate) worker: Rc<WorkerInner>,
     pub(crate) md: MemoryDomain,
     resource: Rc<Resource>,
-    progress: Cell<Option<CallbackId>>,
+    driven: Rc<Driven>,
     /// Counts the interfaces of the worker from 1.
     number: u64,
     /// Its endpoints, if the context has a server that shows them.
@@ -131,7 +131,7 @@ impl Iface {
             worker: Rc::clone(&worker.inner),
             md,
             resource: Rc::new(resource.clone()),
-            progress: Cell::new(None),
+            driven: Driven::new(&worker.inner),
             number,
             observed: context.inner.servers.is_any().then(ObservedEps::default),
             histograms: context.inner.core.latency_histograms.then(Rc::default),
@@ -153,6 +153,7 @@ impl Iface {
                     Mode::Poll => UCT_IFACE_ASYNC_IN_PROGRESS,
                     Mode::ThreadSpinlock | Mode::ThreadMutex => 0,
                 },
+                iface: inner.driven.as_host_iface(),
             };
             let md = inner.md.inner.raw();
             if is_composed {
@@ -236,26 +237,14 @@ impl Iface {
     /// Makes the worker's progress drive the interface.
     pub fn progress_enable(&self) {
         let inner = &self.inner;
-        if inner.progress.get().is_none() {
-            let callback = inner.ops.progress.expect("the loader fills every slot");
-            // SAFETY: the slot is the transport's, and it is removed ahead of `close`. Its type differs from a progress
-            // callback only in what the pointer is called.
-            let callback = unsafe {
-                std::mem::transmute::<unsafe extern "C" fn(*mut UctIface) -> u32, uct_abi::UctProgress>(
-                    callback,
-                )
-            };
-            // SAFETY: the interface is open until it is removed.
-            let id = unsafe { inner.worker.add_progress(callback, inner.raw().cast()) };
-            inner.progress.set(Some(id));
-        }
+        let progress = inner.ops.progress.expect("the loader fills every slot");
+        // SAFETY: the slot is the transport's, and it is disabled ahead of `close`.
+        unsafe { inner.driven.enable(progress, inner.raw()) }
     }
 
     /// Makes the worker's progress skip the interface.
     pub fn progress_disable(&self) {
-        if let Some(id) = self.inner.progress.take() {
-            self.inner.worker.remove_own_progress(id);
-        }
+        self.inner.driven.disable();
     }
 
     /// Its addresses, for a peer.
@@ -475,7 +464,7 @@ impl Armed for IfaceInner {
             transport: self.resource.transport.clone(),
             device: self.resource.device.clone(),
             memory_domain: self.md.name().to_owned(),
-            is_driven: self.progress.get().is_some(),
+            is_driven: self.driven.is_enabled(),
             endpoints: all.endpoints - closed,
             closed,
             failed: all.failed,
@@ -507,9 +496,7 @@ impl Drop for Iface {
 
 impl Drop for IfaceInner {
     fn drop(&mut self) {
-        if let Some(id) = self.progress.take() {
-            self.worker.remove_own_progress(id);
-        }
+        self.driven.disable();
         let raw = self.raw.get();
         if raw.is_null() {
             return;
@@ -518,7 +505,7 @@ impl Drop for IfaceInner {
             self.worker.unwatch(fd);
         }
         let close = self.ops.close.expect("the loader fills every slot");
-        let parts = (self.handlers.take(), self.md.clone(), Rc::clone(&self.worker));
+        let parts = (self.handlers.take(), self.md.clone(), Rc::clone(&self.worker), Rc::clone(&self.driven));
         self.worker.close(Box::new(move || {
             // SAFETY: endpoints and kept messages hold the interface, so none is left; no transport is on the stack.
             unsafe { close(raw) };

@@ -1,5 +1,6 @@
 //! The worker, which drives the interfaces of one thread.
 
+pub(crate) mod driven;
 mod report;
 #[cfg(test)]
 mod tests;
@@ -158,13 +159,12 @@ impl Worker {
     /// Makes progress on everything: receives, completions, pending requests, work of other threads. Never blocks.
     /// Returns how many events were handled; 0 means that there was nothing to do.
     ///
-    /// Of several interfaces, one that has had no event in 4,096 calls while another had some *rests*: it is polled now and then only, until it
-    /// has an event again. So an interface that carries nothing costs nearly nothing. An event on one that rests is handled at most 4 µs
-    /// later for each interface at rest ([`REST_PACE`](ucs::datastruct::callbackq::REST_PACE)), and then at the next of the checks. These are at most 64 calls
+    /// Of several interfaces, one that has had no event in 4,096 calls while another had some is *idle*: it is polled now and then only, until it
+    /// has an event again or its transport has something to send. So an interface that carries nothing costs nearly nothing. An event on an idle one is handled at
+    /// most 4 µs later for each idle interface ([`IDLE_PACE`](ucs::datastruct::callbackq::IDLE_PACE)), and then at the next of the checks. These are at most 64 calls
     /// apart ([`IDLE_INTERVAL`](ucs::datastruct::callbackq::IDLE_INTERVAL)), and in a program that calls it rarely at most 2 ms or one call, whichever is longer; one
     /// that has called it without pauses and begins to call it rarely needs up to 64 calls once. The first call after [`Worker::arm`] or [`Worker::wait`] polls
-    /// every interface. Opening or closing an interface ends all rest; silence does not. What a transport collects to send on an interface that rests
-    /// leaves with its next poll as well: a program that stops calling progress flushes, or arms, ahead of that.
+    /// every interface. Opening or closing an interface makes all active; silence does not.
     ///
     /// In a forked child it does nothing and logs that once: the worker belongs to the parent.
     ///
@@ -325,7 +325,7 @@ impl Worker {
     pub fn arm(&self) -> Result {
         let worker = &*self.inner;
         worker.fork.check()?;
-        // The next progress is to find what woke the thread, or why an interface is not ready to sleep, on an interface that rests too.
+        // The next progress is to find what woke the thread, or why an interface is not ready to sleep, on an idle interface too.
         worker.queue.check_all();
         // What was submitted before the flag went up is run by the progress that follows; what comes later raises it again.
         if worker.has_deferred.get() || worker.engine.wake.drain() {

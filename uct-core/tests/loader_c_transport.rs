@@ -78,6 +78,7 @@ impl Open {
             error_argument: ptr::null_mut(),
             rx_headroom: HEADROOM,
             flags: 0,
+            iface: ptr::null_mut(),
         };
         let (mut md, mut iface) = (ptr::null_mut(), ptr::null_mut());
         let (md_open, iface_open) =

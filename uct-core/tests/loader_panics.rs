@@ -59,6 +59,7 @@ fn check_transport(md: *mut UctMd, transport: &Transport) {
         error_argument: ptr::null_mut(),
         rx_headroom: 0,
         flags: 0,
+        iface: ptr::null_mut(),
     };
     let (ops, ep_ops) = (transport.iface_ops, transport.ep_ops);
     let mut iface = ptr::null_mut();

@@ -180,14 +180,6 @@ fn worker_waits(setup: &Setup) {
     let completion = pair.sender.completion();
     let bytes = pattern(1, 32);
     pair.retry("a send", || flavour.send(&pair.sender, &pair.to, ID, &bytes, &completion)).expect("a send");
-    if !pair.is_loop {
-        // What was sent on an interface that rests leaves with the next progress that polls it.
-        let (start, mut calls) = (Instant::now(), 0);
-        while calls < 64 || start.elapsed() < Duration::from_millis(1) {
-            pair.sender.worker.progress();
-            calls += 1;
-        }
-    }
     let start = Instant::now();
     while inbox.is_empty() {
         assert!(worker.wait(LIMIT).expect("a wait") || !inbox.is_empty(), "a message woke nobody");

@@ -14,6 +14,7 @@ use uct_plugin::{AmHandlers, Failure, Result};
 use crate::config::TcpConfig;
 use crate::io::device::{self, Family};
 use crate::io::listener;
+use crate::link::agenda::AskProgress;
 use crate::link::half_open::HalfOpenList;
 use crate::link::route;
 use crate::link::shared::{LISTENERS, Shared};
@@ -49,6 +50,7 @@ impl TcpIface {
         config: TcpConfig,
         am: AmHandlers,
         errors: ErrorHandler,
+        progress: AskProgress,
         headroom: usize,
     ) -> Result<Rc<TcpIface>, Failure> {
         let families = device::families(&config.af_prio)?;
@@ -58,7 +60,7 @@ impl TcpIface {
         let (id, key) = (random::secret().map_err(system)?, random::secret().map_err(system)?);
         let settings = config.link();
         let (listeners, sockets) = listener::listen(&device, &families, config.port_range, &settings.socket)?;
-        let shared = Shared::new(id, settings, Arc::clone(&md.regions), am, errors, headroom)?;
+        let shared = Shared::new(id, settings, Arc::clone(&md.regions), am, errors, headroom, progress)?;
         for (number, listener) in (LISTENERS..).zip(&listeners) {
             shared.events().add(listener, Events::READ, number).map_err(system)?;
         }

@@ -35,7 +35,8 @@ impl Transport for TcpTransport {
 
     fn open(md: &Arc<TcpMd>, params: IfaceParams<'_>) -> Result<Rc<TcpIface>, Failure> {
         let config = TcpConfig::from_settings(&params.settings)?;
-        TcpIface::open(md, params.device, config, params.am, params.errors, params.rx_headroom)
+        let progress = Box::new(move || params.progress.submit());
+        TcpIface::open(md, params.device, config, params.am, params.errors, progress, params.rx_headroom)
     }
 }
 

@@ -382,7 +382,7 @@ extern "C" {
 #define UCT_ABI_MAJOR 1
 
 // Grows with every slot, flag or field that is added.
-#define UCT_ABI_MINOR 5
+#define UCT_ABI_MINOR 6
 
 // Bytes of a pending request that belong to the transport while it is queued.
 #define UCT_PENDING_PRIVATE 40
@@ -1049,6 +1049,9 @@ typedef struct UctAmTable {
 // Called once when an endpoint has failed, from progress only, and not after it was destroyed. `ep` is the `user` of its parameters. `reason` is human-readable.
 typedef void (*UctErrorHandler)(void *argument, void *ep, UctStatus status, struct UctStr reason);
 
+// An interface as the host knows it; the host's own.
+typedef struct UctHostIface UctHostIface;
+
 // How to open an interface. All of it is the host's and valid for the call, the handler table until `close`.
 typedef struct UctIfaceParams {
     // Size of this table in bytes.
@@ -1069,6 +1072,8 @@ typedef struct UctIfaceParams {
     size_t rx_headroom;
     // `UCT_IFACE_*`.
     uint64_t flags;
+    // What the host's `progress_request` is called with, until `close`.
+    struct UctHostIface *iface;
 } UctIfaceParams;
 
 // One transport: a way to move data, on some devices.
@@ -1322,6 +1327,9 @@ typedef struct UctHost {
     UctStatus (*progress_remove)(struct UctWorker *worker, uint64_t id);
     // Wakes a worker that sleeps on its event descriptor. Any thread.
     void (*worker_wake)(struct UctWorker *worker);
+    // Has the worker's next progress call that of the interface. Progress of several interfaces calls one that has had no event for a
+    // while only now and then, so a transport that leaves something to progress asks for it. The worker's thread; cheap.
+    void (*progress_request)(struct UctHostIface *iface);
 } UctHost;
 
 // A plugin. The host checks, in this order: magic, major version, size, mandatory slots; then it calls `init`.

@@ -6,6 +6,12 @@ pub struct UctWorker {
     _opaque: [u8; 0],
 }
 
+/// An interface as the host knows it; the host's own.
+#[repr(C)]
+pub struct UctHostIface {
+    _opaque: [u8; 0],
+}
+
 /// A memory domain; the plugin's own.
 #[repr(C)]
 pub struct UctMd {

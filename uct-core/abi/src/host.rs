@@ -2,7 +2,7 @@
 
 use core::ffi::c_void;
 
-use crate::{UctStatus, UctStr, UctWorker};
+use crate::{UctHostIface, UctStatus, UctStr, UctWorker};
 
 /// Log level: error.
 pub const UCT_LOG_ERROR: u32 = 1;
@@ -98,4 +98,7 @@ pub struct UctHost {
     pub progress_remove: unsafe extern "C" fn(worker: *mut UctWorker, id: u64) -> UctStatus,
     /// Wakes a worker that sleeps on its event descriptor. Any thread.
     pub worker_wake: unsafe extern "C" fn(worker: *mut UctWorker),
+    /// Has the worker's next progress call that of the interface. Progress of several interfaces calls one that has had no event for a
+    /// while only now and then, so a transport that leaves something to progress asks for it. The worker's thread; cheap.
+    pub progress_request: unsafe extern "C" fn(iface: *mut UctHostIface),
 }

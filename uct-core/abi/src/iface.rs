@@ -3,8 +3,8 @@
 use core::ffi::c_void;
 
 use crate::{
-    UctCompletion, UctConfig, UctEp, UctEpOps, UctEpParams, UctIface, UctMd, UctStatus, UctStr, UctText,
-    UctWorker,
+    UctCompletion, UctConfig, UctEp, UctEpOps, UctEpParams, UctHostIface, UctIface, UctMd, UctStatus, UctStr,
+    UctText, UctWorker,
 };
 
 /// Number of active message ids; they run from 0.
@@ -73,6 +73,8 @@ pub struct UctIfaceParams {
     pub rx_headroom: usize,
     /// `UCT_IFACE_*`.
     pub flags: u64,
+    /// What the host's `progress_request` is called with, until `close`.
+    pub iface: *mut UctHostIface,
 }
 
 /// Limits of one class of operations, in bytes unless said otherwise. `max_short` counts with `UCT_CAP_*_SHORT`,

@@ -37,7 +37,7 @@ pub static LAYOUT: &[Layout] = &[
     layout!(UctMdOps { size close query mem_reg mem_dereg mem_alloc mem_free mem_advise mkey_pack rkey_unpack rkey_release rkey_ptr rkey_compare rkey_window }),
     layout!(UctAmTable { callbacks arguments }),
     layout!(UctDevice { size name kind numa_node }),
-    layout!(UctIfaceParams { size worker device config am_handlers error_handler error_argument rx_headroom flags }),
+    layout!(UctIfaceParams { size worker device config am_handlers error_handler error_argument rx_headroom flags iface }),
     layout!(UctOpLimits { max_short max_bcopy min_zcopy max_zcopy opt_zcopy_align align_mtu max_iov max_hdr }),
     layout!(UctAtomicOps { post fetch post_emulated fetch_emulated }),
     layout!(UctFigure { value origin }),
@@ -56,6 +56,6 @@ pub static LAYOUT: &[Layout] = &[
     layout!(UctCmData { size data length token }),
     layout!(UctCmOps { size open close query event_fd progress listen listener_address listener_destroy connect send accept reject notify disconnect ep_addresses ep_destroy diagnose }),
     layout!(UctLogRecord { size level line target file message }),
-    layout!(UctHost { size abi_version log log_level now async_add_fd async_modify async_add_timer async_remove async_block async_unblock progress_add progress_remove worker_wake }),
+    layout!(UctHost { size abi_version log log_level now async_add_fd async_modify async_add_timer async_remove async_block async_unblock progress_add progress_remove worker_wake progress_request }),
     layout!(UctPlugin { magic abi_major abi_minor size name version components component_count config config_count init }),
 ];

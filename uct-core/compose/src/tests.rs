@@ -190,6 +190,7 @@ impl Bench {
             error_argument: argument,
             rx_headroom: 0,
             flags: 0,
+            iface: null_mut(),
         };
         // SAFETY: domain and parameters are as `open` wants them; what they point to outlives the interface.
         let iface = unsafe { ComposedIface::open(md, &transport, &params, null_mut()) };

@@ -7,7 +7,9 @@ use std::time::Duration;
 
 use ucs::log::Record;
 use ucs::{Error, Status};
-use uct_abi::{UctAsyncHandler, UctHost, UctLogRecord, UctProgress, UctStatus, UctStr, UctWorker};
+use uct_abi::{
+    UctAsyncHandler, UctHost, UctHostIface, UctLogRecord, UctProgress, UctStatus, UctStr, UctWorker,
+};
 
 use crate::failure::Failure;
 
@@ -178,6 +180,28 @@ impl Worker {
     pub fn wake(&self) {
         // SAFETY: the worker is valid (`Worker::new`).
         unsafe { (self.host.worker_wake)(self.worker.as_ptr()) }
+    }
+}
+
+/// How an interface asks for its progress. The host calls the progress of one that has had no event for a while only now and then.
+#[derive(Clone, Copy)]
+pub struct ProgressRequest {
+    iface: *mut UctHostIface,
+    host: &'static UctHost,
+}
+
+impl ProgressRequest {
+    /// # Safety
+    /// `iface` is the host's interface and valid as long as the value is used.
+    pub(crate) unsafe fn new(iface: *mut UctHostIface) -> Option<ProgressRequest> {
+        Some(ProgressRequest { iface, host: HOST.get()? })
+    }
+
+    /// Has the worker's next progress call that of the interface. For what a transport leaves to it. The worker's thread.
+    #[inline]
+    pub fn submit(&self) {
+        // SAFETY: the interface is valid (`ProgressRequest::new`).
+        unsafe { (self.host.progress_request)(self.iface) }
     }
 }
 

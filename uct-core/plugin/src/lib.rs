@@ -41,7 +41,7 @@ pub use ep_status::EpStatus;
 pub use failure::Failure;
 pub use flush::FlushSet;
 pub use guard::{Answer, or as guarded};
-pub use host::{AsyncId, Worker};
+pub use host::{AsyncId, ProgressRequest, Worker};
 pub use iov::Iov;
 pub use memory::MemoryAccess;
 pub use pack::{Pack, Unpack};

@@ -19,7 +19,7 @@ use crate::attr::{Device, Flush, IfaceAttr, MdAttr, Scope};
 use crate::cm::CmToken;
 use crate::completion::{Completion, Outcome};
 use crate::failure::Failure;
-use crate::host::Worker;
+use crate::host::{ProgressRequest, Worker};
 use crate::iov::Iov;
 use crate::memory::{Accessor, Gate, MemoryAccess, MessagePool, Region, Window};
 use crate::pack::{Pack, Unpack};
@@ -148,6 +148,8 @@ pub struct IfaceParams<'a> {
     pub settings: Settings<'a>,
     /// The worker that drives the interface.
     pub worker: Worker,
+    /// Asks for progress.
+    pub progress: ProgressRequest,
     /// Where received messages go.
     pub am: AmHandlers,
     /// Where failures of endpoints are reported.

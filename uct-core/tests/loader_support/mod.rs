@@ -206,6 +206,7 @@ pub static HOST: UctHost = {
     ) -> UctStatus {
         UCT_ERR_UNSUPPORTED
     }
+    unsafe extern "C" fn progress_request(_: *mut UctHostIface) {}
     unsafe extern "C" fn progress_remove(_: *mut UctWorker, _: u64) -> UctStatus {
         UCT_ERR_UNSUPPORTED
     }
@@ -224,6 +225,7 @@ pub static HOST: UctHost = {
         progress_add,
         progress_remove,
         worker_wake: on_worker,
+        progress_request,
     }
 };
 

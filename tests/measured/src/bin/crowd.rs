@@ -1,5 +1,5 @@
 //! What interfaces and endpoints that carry nothing cost a worker: the time of a message, of a progress that finds nothing, and of arming.
-//! And what they cost themselves: the time of the first message on one of them, which rests, and of the next one.
+//! And what they cost themselves: the time of the first message on one of them, which is idle, and of the next one.
 //!
 //! The message goes from an interface of posix to itself. The others are of tcp on loopback, with connected endpoints, all on the same worker.
 //! `cargo run --release -p uct-measured --bin crowd`, on a machine that is otherwise idle.
@@ -130,7 +130,7 @@ impl Side {
         Ok(each(begun))
     }
 
-    /// The mean time of a message on an interface of the crowd after so long without one that it rests, and of one behind it.
+    /// The mean time of a message on an interface of the crowd after so long without one that it is idle, and of one behind it.
     fn first_and_next(&self) -> Outcome<[f64; 2]> {
         let mut times = [Duration::ZERO; 2];
         let eps = self.crowd.iter().filter_map(|(_, eps)| eps.first());

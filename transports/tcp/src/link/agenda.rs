@@ -23,11 +23,15 @@ const LATER: u8 = 16;
 /// around it takes a few kilobytes of stack.
 const NESTING: u32 = 32;
 
-/// Work that connections leave to progress. Whatever is noted makes it busy.
-#[derive(Default)]
+/// Asks the host to call progress.
+pub(crate) type AskProgress = Box<dyn Fn()>;
+
+/// Work that connections leave to progress. Whatever is noted makes it busy, and has the host call progress, which it does only now and
+/// then for an interface without traffic.
 pub(crate) struct Agenda {
     /// `BUSY`, `PACKING`, `DEEPEST`, `OVER`, `LATER`.
     state: Cell<u8>,
+    ask_progress: AskProgress,
     /// Progress, handlers and completions that are running, one inside the other.
     depth: Cell<u32>,
     serving: Cell<bool>,
@@ -44,6 +48,39 @@ pub(crate) struct Agenda {
     responses: RefCell<VecDeque<(ConnId, Vec<u8>)>>,
 }
 
+impl Agenda {
+    pub(crate) fn new(ask_progress: AskProgress) -> Agenda {
+        Agenda {
+            state: Cell::default(),
+            ask_progress,
+            depth: Cell::default(),
+            serving: Cell::default(),
+            dirty: RefCell::default(),
+            pending: RefCell::default(),
+            broken: RefCell::default(),
+            failing: RefCell::default(),
+            over: RefCell::default(),
+            ended: RefCell::default(),
+            flushes: FlushSet::default(),
+            responses: RefCell::default(),
+        }
+    }
+
+    /// Something was sent. Progress finds the reply at once.
+    #[inline]
+    pub(crate) fn expect_reply(&self) {
+        (self.ask_progress)();
+    }
+
+    fn leave_to_progress(&self, when: u8) {
+        let state = self.state.get();
+        if state & (BUSY | LATER) == 0 {
+            (self.ask_progress)();
+        }
+        self.state.set(state | when);
+    }
+}
+
 /// What may be done now.
 impl Agenda {
     #[inline]
@@ -58,7 +95,7 @@ impl Agenda {
     }
 
     pub(crate) fn note_busy(&self) {
-        self.state.set(self.state.get() | BUSY);
+        self.leave_to_progress(BUSY);
     }
 
     pub(crate) fn clear_busy(&self) {
@@ -136,7 +173,7 @@ impl Agenda {
     /// Has the next progress flush a connection.
     pub(crate) fn note_dirty_later(&self, id: ConnId) {
         self.dirty.borrow_mut().push(id);
-        self.state.set(self.state.get() | LATER);
+        self.leave_to_progress(LATER);
     }
 
     pub(crate) fn next_dirty(&self) -> Option<ConnId> {
@@ -208,7 +245,7 @@ impl Agenda {
     /// A connection is over: the table is to forget it.
     pub(crate) fn note_over(&self, id: ConnId) {
         self.over.borrow_mut().push(id);
-        self.state.set(self.state.get() | OVER);
+        self.leave_to_progress(OVER);
     }
 
     pub(crate) fn next_over(&self) -> Option<ConnId> {

@@ -4,7 +4,7 @@
 //! siblings, and leaves to the agenda what concerns others.
 
 pub(crate) mod admission;
-mod agenda;
+pub(crate) mod agenda;
 mod announced;
 pub(crate) mod conn_id;
 pub(crate) mod connection;

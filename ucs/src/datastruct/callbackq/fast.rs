@@ -1,13 +1,13 @@
 //! The callbacks that a dispatch calls directly.
 //!
-//! All of them, or those that do not rest. No dependencies but `rest`, which knows which ones these are. `CallbackQ` owns the slots, `slow` fills
+//! All of them, or the active ones. No dependencies but `activity`, which knows which ones these are. `CallbackQ` owns the slots, `slow` fills
 //! them.
 
 use std::cell::Cell;
 use std::ffi::c_void;
 use std::ptr;
 
-use super::rest::{Clock, Rest, Slots};
+use super::activity::{Activity, Clock, Slots};
 use super::{Callback, FAST_SLOTS, RawCallback};
 
 /// One of the callbacks that a dispatch calls directly.
@@ -48,44 +48,61 @@ impl Slot {
 /// The slots. They stay where they are while callbacks run, which may change them.
 pub(super) struct Fast {
     pub(super) slots: [Slot; FAST_SLOTS],
-    /// The only callback that is awake, if it is one; otherwise empty.
+    /// The only callback that is active, if it is one; otherwise empty.
     only: Slot,
-    rest: Rest,
+    activity: Activity,
 }
 
 impl Fast {
     pub(super) fn new(clock: Clock) -> Fast {
-        Fast { slots: std::array::from_fn(|_| Slot::empty()), only: Slot::empty(), rest: Rest::new(clock) }
+        Fast {
+            slots: std::array::from_fn(|_| Slot::empty()),
+            only: Slot::empty(),
+            activity: Activity::new(clock),
+        }
     }
 
-    /// To be called whenever a slot has changed. Ends all rest.
+    /// To be called whenever a slot has changed. Makes all active.
     pub(super) fn changed(&self) {
         let count = self.slots.iter().take_while(|slot| slot.get().is_some()).count();
-        self.rest.fill(if count == FAST_SLOTS { Slots::MAX } else { (1 << count) - 1 });
+        self.activity.fill(if count == FAST_SLOTS { Slots::MAX } else { (1 << count) - 1 });
         self.choose_only();
     }
 
-    /// Has the next dispatch call all callbacks, those that rest too.
+    /// Has the next dispatch call all callbacks, the idle ones too.
     pub(super) fn check_all(&self) {
-        self.rest.check_all();
+        self.activity.check_all();
+    }
+
+    /// Makes a slot active.
+    pub(super) fn activate(&self, index: usize) {
+        let slot = 1 << index;
+        if self.activity.idle() & slot != 0 {
+            self.activity.activate(slot);
+            self.choose_only();
+        }
+    }
+
+    pub(super) fn any_idle(&self) -> bool {
+        self.activity.idle() != 0
     }
 
     fn choose_only(&self) {
-        let awake = self.rest.awake();
-        let only = &self.slots[awake.trailing_zeros() as usize % FAST_SLOTS];
+        let active = self.activity.active();
+        let only = &self.slots[active.trailing_zeros() as usize % FAST_SLOTS];
         match only.get() {
-            Some(only) if awake.is_power_of_two() => self.only.fill(only),
+            Some(only) if active.is_power_of_two() => self.only.fill(only),
             _ => self.only.clear(),
         }
     }
 
-    /// Calls the callbacks that do not rest, and now and then those that do.
+    /// Calls the active callbacks, and now and then the others.
     ///
     /// # Safety
     /// The callbacks in the slots may be called (see where they are filled).
     #[inline]
     pub(super) unsafe fn dispatch(&self) -> u32 {
-        if self.rest.count_dispatch() {
+        if self.activity.count_dispatch() {
             // SAFETY: the caller's promise.
             return unsafe { self.check() };
         }
@@ -94,39 +111,39 @@ impl Fast {
             return unsafe { (only.callback)(only.argument) };
         }
         // SAFETY: the caller's promise.
-        unsafe { self.call_awake() }
+        unsafe { self.call_active() }
     }
 
-    /// A dispatch that also calls what rests and is due.
+    /// A dispatch that also calls what is idle and due.
     #[cold]
     #[inline(never)]
     unsafe fn check(&self) -> u32 {
-        let mut begin = self.rest.begin_check();
-        let (mut left, mut count) = (self.rest.resting(), 0u32);
+        let mut begin = self.activity.begin_check();
+        let (mut left, mut count) = (self.activity.idle(), 0u32);
         while left != 0 {
             let index = left.trailing_zeros();
             left &= left - 1;
-            if self.rest.is_due(index, begin) {
+            if self.activity.is_due(index, begin) {
                 // SAFETY: the caller's promise.
                 count = count.wrapping_add(unsafe { self.call(1 << index) });
-                let end = self.rest.now();
-                self.rest.note_call(index, begin, end);
+                let end = self.activity.now();
+                self.activity.note_call(index, begin, end);
                 begin = end;
             }
         }
         // SAFETY: the caller's promise.
-        count = count.wrapping_add(unsafe { self.call_awake() });
-        if self.rest.end_check() {
+        count = count.wrapping_add(unsafe { self.call_active() });
+        if self.activity.end_check() {
             self.choose_only();
         }
         count
     }
 
-    /// Apart, so that one that is awake alone is called without a frame.
+    /// Apart, so that one that is active alone is called without a frame.
     #[inline(never)]
-    unsafe fn call_awake(&self) -> u32 {
+    unsafe fn call_active(&self) -> u32 {
         // SAFETY: the caller's promise.
-        unsafe { self.call(self.rest.awake()) }
+        unsafe { self.call(self.activity.active()) }
     }
 
     /// Calls `which` of the slots, up to the first that is empty.
@@ -140,7 +157,7 @@ impl Fast {
             // SAFETY: the caller's promise.
             let done = unsafe { (raw.callback)(raw.argument) };
             if done != 0 {
-                self.rest.note_busy(index);
+                self.activity.note_busy(index);
                 count = count.wrapping_add(done);
             }
         }

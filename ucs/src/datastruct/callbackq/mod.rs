@@ -4,7 +4,7 @@
 //! also from across the plugin boundary, which is why a callback is a C function with an argument.
 //!
 //! Up to [`FAST_SLOTS`] callbacks are called one after the other, without a lock, a search or a list; a single one is called
-//! without reading anything else. Of several, those that have nothing to do while others have rest ([`TERM`], [`REST_PACE`]). Whatever else there may
+//! without reading anything else. Of several, those that have nothing to do while others have are idle ([`TERM`], [`IDLE_PACE`]). Whatever else there may
 //! be to do (callbacks beyond these, one-shots, changes from other threads) is announced by one flag, which is all that a dispatch reads.
 //!
 //! # Guarantees
@@ -15,16 +15,16 @@
 //!   calls of one thread. A callback removed from another thread may be running then, and may be called until the next dispatch begins;
 //!   [`CallbackQHandle::remove_then`] reports when that is over.
 //! - What a callback adds runs in this dispatch or in the next one. A dispatch ends: one-shots added by one-shots wait for the next.
-//! - Each callback runs once a dispatch, with two exceptions: one that rests runs now and then, within the check delay ([`REST_PACE`],
+//! - Each callback runs once a dispatch, with two exceptions: an idle one runs now and then, within the check delay ([`IDLE_PACE`],
 //!   [`IDLE_INTERVAL`]), and where callbacks dispatch again, the outer dispatch may pass over or repeat some.
-//! - The next dispatch after [`CallbackQ::check_all`] runs all, whatever rests.
+//! - The next dispatch after [`CallbackQ::check_all`] runs all, the idle ones too; the next one after [`CallbackQ::activate`] runs that callback.
 
+mod activity;
 mod fast;
 #[cfg(all(test, loom))]
 mod models;
 mod oneshot;
 mod remote;
-mod rest;
 mod slow;
 #[cfg(all(test, not(loom)))]
 mod tests;
@@ -36,9 +36,9 @@ use std::marker::PhantomData;
 use std::num::NonZeroU64;
 use std::rc::Rc;
 
+pub use activity::{IDLE_INTERVAL, IDLE_PACE, SLOW, TERM};
 pub use oneshot::{Oneshot, OneshotKey};
 pub use remote::{CallbackQHandle, QueueClosed};
-pub use rest::{IDLE_INTERVAL, REST_PACE, SLOW, TERM};
 
 use crate::clock;
 use crate::pending_work::{PendingWork, WorkSource};
@@ -104,7 +104,7 @@ impl CallbackQ {
         CallbackQ::with_clock(pending_work, clock::now)
     }
 
-    fn with_clock(pending_work: PendingWork, clock: rest::Clock) -> CallbackQ {
+    fn with_clock(pending_work: PendingWork, clock: activity::Clock) -> CallbackQ {
         let entry = Slot::empty();
         entry.fill_with_nothing();
         CallbackQ {
@@ -147,9 +147,19 @@ impl CallbackQ {
         self.fast.changed();
     }
 
-    /// Has the next dispatch call all callbacks, those that rest too. Those that do nothing then go on resting.
+    /// Has the next dispatch call all callbacks, the idle ones too. Those that do nothing then stay idle.
     pub fn check_all(&self) {
         self.fast.check_all();
+    }
+
+    /// Makes a callback active: each dispatch calls it, until it has nothing to do for a [`TERM`] again.
+    #[inline]
+    pub fn activate(&self, id: CallbackId) {
+        if self.fast.any_idle()
+            && let Some(index) = self.slot_of(id)
+        {
+            self.fast.activate(index);
+        }
     }
 
     #[cold]
@@ -224,7 +234,7 @@ impl CallbackQ {
     }
 }
 
-/// Calls the fast slots that do not rest.
+/// Calls the active fast slots, and the others in checks.
 ///
 /// # Safety
 /// `fast` are the slots of a queue, which is not dropped meanwhile.

@@ -68,10 +68,16 @@ impl CallbackQ {
         }
     }
 
+    /// The fast slot of a callback.
+    pub(super) fn slot_of(&self, id: CallbackId) -> Option<usize> {
+        self.slow.borrow().fast.iter().position(|owner| *owner == Some(id))
+    }
+
     /// Takes a callback out, so that it is not called again; returns its argument.
     pub(super) fn take(&self, id: CallbackId) -> Option<*mut c_void> {
+        let index = self.slot_of(id);
         let mut slow = self.slow.borrow_mut();
-        if let Some(index) = slow.fast.iter().position(|owner| *owner == Some(id)) {
+        if let Some(index) = index {
             let argument = self.fast.slots[index].get().map(|raw| raw.argument);
             slow.fast[index] = None;
             // A dispatch may be walking over the slots, so they stay where they are until the next one.

@@ -1,4 +1,4 @@
-//! Which callbacks rest, and when a dispatch calls them. Time passes only where a test says so.
+//! Which callbacks are idle, and when a dispatch calls them. Time passes only where a test says so.
 
 use std::cell::Cell;
 use std::ffi::c_void;
@@ -56,8 +56,8 @@ impl Scene {
         scene
     }
 
-    /// As [`Scene::new`]; the first is busy, and the others rest and take so many nanoseconds. The last dispatch was a check.
-    fn resting(others: usize, takes: u64) -> Scene {
+    /// As [`Scene::new`]; the first is busy, and the others are idle and take so many nanoseconds. The last dispatch was a check.
+    fn idle(others: usize, takes: u64) -> Scene {
         let scene = Scene::new(1 + others);
         scene.callbacks[0].events.set(1);
         scene.dispatch(2 * TERM);
@@ -119,7 +119,7 @@ impl Drop for Scene {
 }
 
 #[test]
-fn nothing_rests_before_the_first_event() {
+fn nothing_is_idle_before_the_first_event() {
     for callbacks in [2, 5, FAST_SLOTS] {
         let scene = Scene::new(callbacks);
         scene.dispatch_each(3 * TERM, 20);
@@ -128,7 +128,7 @@ fn nothing_rests_before_the_first_event() {
 }
 
 #[test]
-fn what_does_nothing_for_a_term_while_another_does_something_rests() {
+fn what_does_nothing_for_a_term_while_another_does_something_is_idle() {
     for others in [1, 3, FAST_SLOTS - 1] {
         let scene = Scene::new(1 + others);
         // An event now and then is enough.
@@ -147,7 +147,7 @@ fn what_does_nothing_for_a_term_while_another_does_something_rests() {
 
 #[test]
 fn what_does_something_is_called_each_time_until_it_has_done_nothing_for_a_term() {
-    let scene = Scene::resting(3, 0);
+    let scene = Scene::idle(3, 0);
     scene.callbacks[2].events.set(1);
     scene.dispatch(IDLE_INTERVAL);
     assert_eq!(scene.calls(), [IDLE_INTERVAL, 1, 1, 1], "found by a check");
@@ -158,14 +158,14 @@ fn what_does_something_is_called_each_time_until_it_has_done_nothing_for_a_term(
     scene.dispatch(2 * TERM);
     scene.calls();
     scene.dispatch(IDLE_INTERVAL);
-    assert_eq!(scene.calls(), [IDLE_INTERVAL, 1, 1, 1], "it rests again");
+    assert_eq!(scene.calls(), [IDLE_INTERVAL, 1, 1, 1], "it is idle again");
 }
 
 #[test]
-fn what_was_awake_alone_stays_awake_when_another_wakes() {
-    // Its last event is one that no check sees. The other one wakes in the last check of a term.
+fn what_was_active_alone_stays_active_when_another_becomes_active() {
+    // Its last event is one that no check sees. The other one becomes active in the last check of a term.
     for dispatches in 1..2 * TERM / IDLE_INTERVAL {
-        let scene = Scene::resting(2, 0);
+        let scene = Scene::idle(2, 0);
         scene.callbacks[0].events.set(0);
         scene.dispatch((dispatches - 1) * IDLE_INTERVAL);
         scene.callbacks[1].events.set(1);
@@ -178,8 +178,8 @@ fn what_was_awake_alone_stays_awake_when_another_wakes() {
 }
 
 #[test]
-fn silence_does_not_end_rest() {
-    let scene = Scene::resting(4, 0);
+fn silence_activates_nothing() {
+    let scene = Scene::idle(4, 0);
     scene.callbacks[0].events.set(0);
     scene.dispatch(3 * TERM);
     scene.calls();
@@ -188,11 +188,11 @@ fn silence_does_not_end_rest() {
 }
 
 #[test]
-fn what_rests_gets_its_share_of_the_time_and_a_pace() {
-    // Microseconds for each callback at rest from one call to the next.
+fn what_is_idle_gets_its_share_of_the_time_and_a_pace() {
+    // Microseconds for each idle callback from one call to the next.
     for (takes, pace) in [(10, 0.32), (50, 1.6), (200, 4.0), (10_000, 4.0)] {
         for others in [1, 5, 15] {
-            let scene = Scene::resting(others, takes);
+            let scene = Scene::idle(others, takes);
             let each = 20;
             scene.dispatch_each(4 * TERM, each);
             let begin = now();
@@ -209,9 +209,9 @@ fn what_rests_gets_its_share_of_the_time_and_a_pace() {
 }
 
 #[test]
-fn a_resting_callback_is_called_within_the_check_delay() {
+fn an_idle_callback_is_called_within_the_check_delay() {
     for others in [1, 7, FAST_SLOTS - 1] {
-        let scene = Scene::resting(others, 200);
+        let scene = Scene::idle(others, 200);
         for each in [5, 30, 100, 1_000, 10_000, 50_000, 3_000_000] {
             scene.dispatch_each(1000, each);
             let checks = u64::from(IDLE_INTERVAL) * each;
@@ -228,7 +228,7 @@ fn a_resting_callback_is_called_within_the_check_delay() {
 #[test]
 fn a_program_that_dispatches_between_pauses_finds_an_event_in_the_pause_or_the_next() {
     for burst in [1, 2, 3, 10, 50] {
-        let scene = Scene::resting(15, 200);
+        let scene = Scene::idle(15, 200);
         let pause = || {
             pass(16_000 * MICROSECOND);
             scene.dispatch(burst);
@@ -244,8 +244,8 @@ fn a_program_that_dispatches_between_pauses_finds_an_event_in_the_pause_or_the_n
 }
 
 #[test]
-fn one_interruption_ends_no_rest() {
-    let scene = Scene::resting(15, 200);
+fn one_interruption_activates_nothing() {
+    let scene = Scene::idle(15, 200);
     scene.dispatch_each(1000, 30);
     scene.calls();
     pass(1000 * SLOWLY);
@@ -255,7 +255,7 @@ fn one_interruption_ends_no_rest() {
 
 #[test]
 fn after_check_all_the_next_dispatch_calls_all_and_the_others_call_as_before() {
-    let scene = Scene::resting(4, 200);
+    let scene = Scene::idle(4, 200);
     for between in [0, 1, 62, 63, 64, 65] {
         scene.dispatch_each(between, 10);
         scene.calls();
@@ -273,6 +273,49 @@ fn after_check_all_the_next_dispatch_calls_all_and_the_others_call_as_before() {
     scene.calls();
     scene.dispatch(100);
     assert_eq!(scene.calls(), [100, 0, 0, 100, 0], "it had an event");
+}
+
+#[test]
+fn what_is_activated_is_called_each_time_until_it_has_done_nothing_for_a_term() {
+    let scene = Scene::idle(3, 200);
+    scene.dispatch_each(10, 10);
+    scene.calls();
+    (0..2).for_each(|_| scene.queue.activate(scene.ids[2]));
+    scene.dispatch(IDLE_INTERVAL - 1);
+    assert_eq!(scene.calls(), [IDLE_INTERVAL - 1, 0, IDLE_INTERVAL - 1, 0]);
+    scene.dispatch(2 * TERM);
+    scene.calls();
+    scene.dispatch_each(IDLE_INTERVAL, MICROSECOND);
+    assert_eq!(
+        scene.calls_of_first_and_others(),
+        (IDLE_INTERVAL, 1),
+        "it is idle again, and the first one is not"
+    );
+
+    // One of an unknown id, and one that is active.
+    scene.queue.activate(CallbackId::new(u64::MAX).expect("a number"));
+    scene.queue.activate(scene.ids[0]);
+    scene.dispatch_each(IDLE_INTERVAL, MICROSECOND);
+    assert_eq!(scene.calls_of_first_and_others(), (IDLE_INTERVAL, 1));
+}
+
+#[test]
+fn what_a_callback_activates_is_called_by_the_next_dispatch() {
+    let mut scene = Scene::new(0);
+    let (queue, activated) = (Rc::downgrade(&scene.queue), Rc::new(Cell::new(None::<CallbackId>)));
+    let id = Rc::clone(&activated);
+    let activates = move || {
+        if let Some(id) = id.take() {
+            queue.upgrade().expect("it dispatches").activate(id);
+        }
+    };
+    scene.add(Scripted { events: Cell::new(1), then: Some(Box::new(activates)), ..Scripted::default() });
+    scene.add(Scripted::default());
+    scene.dispatch(2 * TERM);
+    scene.calls();
+    activated.set(Some(scene.ids[1]));
+    scene.dispatch(2);
+    assert_eq!(scene.calls(), [2, 1]);
 }
 
 #[test]
@@ -312,8 +355,8 @@ fn having_all_checked_does_not_shorten_a_term() {
 }
 
 #[test]
-fn what_is_added_or_moved_does_not_rest() {
-    let mut scene = Scene::resting(3, 200);
+fn what_is_added_or_moved_is_active() {
+    let mut scene = Scene::idle(3, 200);
     scene.add(Scripted::default());
     scene.dispatch(TERM / 2);
     assert!(scene.calls().iter().all(|&calls| calls == TERM / 2));
@@ -327,8 +370,8 @@ fn what_is_added_or_moved_does_not_rest() {
 }
 
 #[test]
-fn the_only_one_that_is_awake_is_not_called_after_its_removal() {
-    let mut scene = Scene::resting(2, 200);
+fn the_only_active_one_is_not_called_after_its_removal() {
+    let mut scene = Scene::idle(2, 200);
     scene.queue.remove(scene.ids.remove(0));
     scene.dispatch(3 * TERM);
     assert_eq!(scene.calls(), [0, 3 * TERM, 3 * TERM]);
@@ -352,7 +395,7 @@ fn what_is_dispatched_inside_a_callback_counts_as_any_other_dispatch() {
     let dispatches = 3 * 8 * IDLE_INTERVAL;
     scene.dispatch(dispatches / 3);
     assert_eq!(scene.calls_of_first_and_others(), (dispatches, dispatches / IDLE_INTERVAL));
-    // One that rests is found, whichever dispatch finds it.
+    // An idle one is found, whichever dispatch finds it.
     scene.callbacks[3].events.set(1);
     scene.dispatch(IDLE_INTERVAL);
     scene.calls();

@@ -20,7 +20,7 @@ use super::{text, words};
 use crate::am::AmHandlers;
 use crate::failure::Failure;
 use crate::guard;
-use crate::host::Worker;
+use crate::host::{ProgressRequest, Worker};
 use crate::settings::Settings;
 use crate::traits::{Component, ErrorHandler, IfaceParams, Transport};
 
@@ -155,9 +155,11 @@ unsafe extern "C" fn iface_open<T: Transport>(
         let md = unsafe { Arc::from_raw(domain) };
         // SAFETY: the worker outlives the interface (`UctIfaceParams`).
         let worker = unsafe { Worker::new(params.worker) };
+        // SAFETY: so does what the host has of it.
+        let progress = unsafe { ProgressRequest::new(params.iface) };
         // SAFETY: the table is valid until `close` (`UctIfaceParams`).
         let handlers = unsafe { AmHandlers::new(params.am_handlers) };
-        let (Some(worker), Some(am)) = (worker, handlers) else {
+        let (Some(worker), Some(progress), Some(am)) = (worker, progress, handlers) else {
             return Failure::new(Error::INVALID_PARAM, "the host passed no worker or no handler table")
                 .write(reason);
         };
@@ -172,6 +174,7 @@ unsafe extern "C" fn iface_open<T: Transport>(
                 device,
                 settings,
                 worker,
+                progress,
                 am,
                 errors,
                 rx_headroom: params.rx_headroom,

@@ -183,7 +183,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// What rests is called by time, of which callgrind takes more on a busy machine. Without it each check calls all that rest: the most that they cost.
+/// Idle callbacks are called by time, of which callgrind takes more on a busy machine. Without it each check calls all of them: the most that they cost.
 fn stop_the_clock() {
     let stopped = Calibration {
         uses_counter: 1,

@@ -123,6 +123,7 @@ impl Conn {
         match send(self.fd(), frame, SendFlags::NOSIGNAL) {
             Ok(sent) if sent == frame.len() => {
                 self.sent_epoch.set(shared.epoch());
+                shared.agenda.expect_reply();
                 Ok(())
             }
             answer => self.send_rest(shared, frame, answer),

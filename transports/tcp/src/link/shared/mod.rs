@@ -21,7 +21,7 @@ use uct_plugin::traits::ErrorHandler;
 use uct_plugin::{AmHandlers, Completion, Disposition, Failure, Result};
 
 use super::admission::Accepted;
-use super::agenda::Agenda;
+use super::agenda::{Agenda, AskProgress};
 use super::announced::Announced;
 use super::conn_id::ConnId;
 use super::timers::Timers;
@@ -123,6 +123,7 @@ impl Shared {
         am: AmHandlers,
         errors: ErrorHandler,
         headroom: usize,
+        progress: AskProgress,
     ) -> Result<Shared, Failure> {
         let system = |error: SystemError| Failure::new(Error::from(&error), error.to_string());
         let events = EventSet::new().map_err(system)?;
@@ -145,7 +146,7 @@ impl Shared {
             Announced::new(settings.max_announced, settings.max_announced_per_source, max_message);
         Ok(Shared {
             epoch: Cell::new(1),
-            agenda: Agenda::default(),
+            agenda: Agenda::new(progress),
             scratch: Cell::new(halves.address().as_ptr().wrapping_add(SCRATCH_OFFSET)),
             scratch_size,
             am,

@@ -11,7 +11,7 @@ mod remote;
 mod sending;
 mod taking_over;
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::ffi::c_void;
 use std::io::{ErrorKind, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -65,6 +65,8 @@ struct Bed {
     conn: Rc<Conn>,
     peer: UnixStream,
     inbox: Rc<Inbox>,
+    /// How often the host was asked for progress.
+    requests: Rc<Cell<u32>>,
     _slots: Vec<Slot>,
     _table: Box<UctAmTable>,
 }
@@ -127,10 +129,14 @@ impl Bed {
         let am = unsafe { AmHandlers::new(&raw mut *table) }.unwrap();
         // SAFETY: the handler takes any argument.
         let errors = unsafe { ErrorHandler::new(unheard, ptr::null_mut()) };
-        let iface = TcpIface::open(&Arc::new(TcpMd::default()), "lo", config, am, errors, headroom).unwrap();
+        let requests = Rc::<Cell<u32>>::default();
+        let asked = Rc::clone(&requests);
+        let request = Box::new(move || asked.set(asked.get() + 1));
+        let md = Arc::new(TcpMd::default());
+        let iface = TcpIface::open(&md, "lo", config, am, errors, request, headroom).unwrap();
         let conn = iface.table.add(7, 1, None).unwrap();
         let (peer, _) = UnixStream::pair().unwrap();
-        Bed { iface, conn, peer, inbox, _slots: slots, _table: table }
+        Bed { iface, conn, peer, inbox, requests, _slots: slots, _table: table }
     }
 
     /// What the peer's interface says of itself.

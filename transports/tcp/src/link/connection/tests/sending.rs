@@ -397,3 +397,20 @@ fn nothing_leaves_while_a_message_is_packed() {
     });
     assert_eq!(bed.read_all(), frame(2, b"second"));
 }
+
+#[test]
+fn what_is_sent_asks_for_progress_once_and_so_does_what_is_collected() {
+    let bed = Bed::new(&[]);
+    bed.iface.advance();
+    bed.requests.set(0);
+    for _ in 0..3 {
+        bed.send(3, &[1; 8]).unwrap();
+        assert_eq!(bed.requests.replace(0), 1, "for the reply");
+        bed.send(3, &[2; 8]).unwrap();
+        bed.send(3, &[3; 8]).unwrap();
+        assert_eq!(bed.requests.replace(0), 1);
+        bed.iface.advance();
+        bed.iface.advance();
+        assert_eq!(bed.requests.get(), 0);
+    }
+}
