@@ -424,7 +424,7 @@ impl Endpoint for ShmEp {
             connection => connection?,
         };
         // Direct operations and copies of the kernel are done. Only operations through the ring can be outstanding.
-        let flushed = connection.emulation.flush(self.member.number, completion);
+        let flushed = connection.flush(&self.member, completion);
         if flushed == Err(Error::NO_RESOURCE) {
             self.blocked(BlockedOn::Window);
         }
@@ -473,7 +473,7 @@ impl Endpoint for ShmEp {
     fn destroy(self: Rc<Self>) {
         self.member.status.close();
         if let Some(connection) = self.connection.get() {
-            connection.emulation.cancel(self.member.number, Error::CANCELED);
+            connection.cancel_outstanding(&self.member);
             connection.remove_member(&self.member);
         }
     }

@@ -135,7 +135,7 @@ impl Iface for ShmIface {
         self.watch_first();
         self.waiting.borrow_mut().clear();
         for connection in self.table.all() {
-            connection.emulation.fail(Error::CANCELED);
+            connection.fail_outstanding(Error::CANCELED);
         }
         self.table.clear();
         self.door.close();

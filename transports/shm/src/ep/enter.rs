@@ -56,7 +56,7 @@ impl ShmEp {
             }
         }
         if member.is_closed(FENCED) {
-            if !connection.emulation.is_idle() {
+            if !connection.is_idle() {
                 return Err(self.blocked(BlockedOn::Fence));
             }
             member.open(FENCED);

@@ -18,7 +18,7 @@ impl ShmEp {
     }
 
     fn find_window(&self, connection: &Connection) -> Result {
-        if connection.emulation.has_room() { Ok(()) } else { Err(self.blocked(BlockedOn::Window)) }
+        if connection.emulation().has_room() { Ok(()) } else { Err(self.blocked(BlockedOn::Window)) }
     }
 
     #[inline(never)]
@@ -30,7 +30,7 @@ impl ShmEp {
         rkey: &Rkey,
     ) -> Result {
         self.find_window(connection)?;
-        let Connection { channel, emulation, .. } = connection;
+        let (channel, emulation) = (&connection.channel, connection.emulation());
         if data.len() > self.iface.limits.remote {
             emulation.put_copied(channel, self.member.number, data, (&rkey.remote, address));
             return Ok(());
@@ -53,7 +53,7 @@ impl ShmEp {
         completion: Option<Completion>,
     ) -> Result<Outcome> {
         self.find_window(connection)?;
-        let Connection { channel, emulation, .. } = connection;
+        let (channel, emulation) = (&connection.channel, connection.emulation());
         let (what, notify) = ((&rkey.remote, address), completion.into());
         // SAFETY: the host keeps the memory valid until the completion, or until the endpoint is destroyed.
         unsafe { emulation.put_large(channel, self.member.number, iov, what, notify) };
@@ -68,7 +68,7 @@ impl ShmEp {
         address: u64,
         rkey: &Rkey,
     ) -> Result {
-        let Connection { channel, emulation, .. } = connection;
+        let (channel, emulation) = (&connection.channel, connection.emulation());
         let is_outside_handlers = !self.iface.is_working.get() || self.iface.is_serving.get();
         let what = (&rkey.remote, address);
         emulation
@@ -85,7 +85,7 @@ impl ShmEp {
         completion: Option<Completion>,
     ) -> Result<Outcome> {
         self.find_window(connection)?;
-        let Connection { channel, emulation, .. } = connection;
+        let (channel, emulation) = (&connection.channel, connection.emulation());
         let what = (&rkey.remote, address);
         emulation.get(channel, self.member.number, destination, length, what, completion.into())?;
         Ok(Outcome::InProgress)
@@ -100,7 +100,7 @@ impl ShmEp {
         operation: Operation,
     ) -> Result {
         self.find_window(connection)?;
-        let request = connection.emulation.initiator.atomic(atomic, &rkey.remote, address, &operation)?;
+        let request = connection.emulation().initiator.atomic(atomic, &rkey.remote, address, &operation)?;
         self.post(connection, &request, operation, 0, |_| ())
     }
 
@@ -112,7 +112,7 @@ impl ShmEp {
         length: usize,
         fill: impl FnOnce(*mut u8),
     ) -> Result {
-        let Connection { channel, emulation, .. } = connection;
+        let (channel, emulation) = (&connection.channel, connection.emulation());
         emulation
             .post(channel, self.member.number, request, operation, length, fill)
             .map_err(|on| self.blocked(on))

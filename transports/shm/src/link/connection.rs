@@ -2,12 +2,12 @@
 //!
 //! All endpoints from one interface to another have one connection.
 
-use std::cell::{Cell, RefCell};
+use std::cell::{Cell, OnceCell, RefCell};
 use std::rc::{Rc, Weak};
 
-use uct_plugin::Error;
 use uct_plugin::pending::{Blocked, PendingQueue};
 use uct_plugin::traits::ErrorHandler;
+use uct_plugin::{Completion, Error, Outcome, Result};
 
 use crate::link::blocked::BlockedOn;
 use crate::link::channel::{Broken, Channel};
@@ -18,7 +18,8 @@ use crate::proto::ring::RingMemory;
 /// See the module.
 pub(crate) struct Connection {
     pub(crate) channel: Channel,
-    pub(crate) emulation: Emulation,
+    /// There is one from the first operation on that one side carries out for the other.
+    emulation: OnceCell<Box<Emulation>>,
     /// Endpoints that use it.
     members: RefCell<Vec<Weak<Member>>>,
     /// Requests of all endpoints, which share what they wait for.
@@ -36,8 +37,8 @@ impl Connection {
     /// Over a channel, without endpoints.
     pub(crate) fn new(channel: Channel) -> Connection {
         Connection {
-            emulation: Emulation::new(channel.rings.sender.memory().layout().bulk_capacity()),
             channel,
+            emulation: OnceCell::new(),
             members: RefCell::default(),
             pending: PendingQueue::default(),
             waiting: RefCell::default(),
@@ -45,6 +46,31 @@ impl Connection {
             epoch: Cell::new(0),
             is_active: Cell::new(false),
         }
+    }
+
+    /// For an operation that one side carries out for the other.
+    pub(crate) fn emulation(&self) -> &Emulation {
+        self.emulation.get_or_init(|| {
+            Box::new(Emulation::new(self.channel.rings.sender.memory().layout().bulk_capacity()))
+        })
+    }
+
+    /// Whether the peer carries nothing out.
+    pub(crate) fn is_idle(&self) -> bool {
+        self.emulation.get().is_none_or(|emulation| emulation.is_idle())
+    }
+
+    /// Flushes what an endpoint has started, as [`Emulation::flush`].
+    pub(crate) fn flush(&self, member: &Member, completion: Option<Completion>) -> Result<Outcome> {
+        match self.emulation.get() {
+            Some(emulation) => emulation.flush(member.number, completion),
+            None => Ok(Outcome::Done),
+        }
+    }
+
+    /// Whether the message that was received last has answered a short get, as [`Emulation::has_just_answered`].
+    pub(crate) fn has_just_answered(&self) -> bool {
+        self.emulation.get().is_some_and(|emulation| emulation.has_just_answered(&self.channel))
     }
 
     /// An endpoint uses it from now on.
@@ -68,22 +94,36 @@ impl Connection {
 
     /// Keeps an endpoint's operations back until those ahead are done.
     pub(crate) fn fence(&self, member: &Member) {
-        if !self.emulation.is_idle() {
+        if !self.is_idle() {
             member.close(FENCED);
         }
     }
 
     /// Ends what an endpoint has outstanding; from now on its operations return `CANCELED`.
     pub(crate) fn cancel(&self, member: &Member) {
-        self.emulation.cancel(member.number, Error::CANCELED);
+        self.cancel_outstanding(member);
         member.fail(Error::CANCELED);
+    }
+
+    /// Ends what an endpoint has outstanding.
+    pub(crate) fn cancel_outstanding(&self, member: &Member) {
+        if let Some(emulation) = self.emulation.get() {
+            emulation.cancel(member.number, Error::CANCELED);
+        }
+    }
+
+    /// Ends what all endpoints have outstanding.
+    pub(crate) fn fail_outstanding(&self, error: Error) {
+        if let Some(emulation) = self.emulation.get() {
+            emulation.fail(error);
+        }
     }
 
     /// The channel is broken: ends what is outstanding, and reports it for all endpoints.
     pub(crate) fn fail(&self, errors: &ErrorHandler, broken: &Broken) {
         let members = self.members();
         members.iter().for_each(|member| member.fail(broken.error));
-        self.emulation.fail(broken.error);
+        self.fail_outstanding(broken.error);
         members.iter().for_each(|member| member.status.report(errors, &broken.reason));
     }
 
@@ -92,9 +132,9 @@ impl Connection {
         match on {
             BlockedOn::Slot => self.channel.rings.sender.has_room().unwrap_or(true),
             BlockedOn::Block(place) => self.channel.rings.sender.has_block(place),
-            BlockedOn::Window => self.emulation.has_room(),
-            BlockedOn::Response => self.emulation.has_answer(),
-            BlockedOn::Fence => self.emulation.is_idle(),
+            BlockedOn::Window => self.emulation().has_room(),
+            BlockedOn::Response => self.emulation().has_answer(),
+            BlockedOn::Fence => self.is_idle(),
             BlockedOn::Welcome => self.channel.peer().is_some(),
             BlockedOn::Segment(key) => !self.channel.waits_for_segment(key),
             BlockedOn::BrokenChannel => true,
@@ -133,8 +173,8 @@ impl Connection {
 
     /// Goes on with operations of the peer's and of this side that wait for room.
     pub(crate) fn resume(&self) {
-        if self.emulation.has_work() {
-            self.emulation.resume(&self.channel);
+        if let Some(emulation) = self.emulation.get().filter(|emulation| emulation.has_work()) {
+            emulation.resume(&self.channel);
         }
     }
 }

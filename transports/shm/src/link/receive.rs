@@ -76,7 +76,7 @@ impl Connection {
         let mut count = 0;
         while self.receive_other(handlers) {
             count += 1;
-            if count == limit || self.emulation.has_just_answered(&self.channel) {
+            if count == limit || self.has_just_answered() {
                 break;
             }
             count += self.channel.receive_shorts(handlers, limit - count);
@@ -119,7 +119,7 @@ impl Connection {
     fn receive_frame(&self, tag: u8, frame: &[u8]) {
         let result = match tag {
             tag::NOTHING => Ok(()),
-            tag::REQUEST | tag::ANSWER => self.emulation.receive(&self.channel, tag, frame),
+            tag::REQUEST | tag::ANSWER => self.emulation().receive(&self.channel, tag, frame),
             _ => Err(format!("tag {tag}")),
         };
         if let Err(reason) = result {
