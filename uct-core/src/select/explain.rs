@@ -7,6 +7,7 @@ use serde::Serialize;
 
 use super::calibration::MeasuredPeer;
 use super::cost::Cost;
+use super::rank::EQUAL;
 use super::request::Request;
 use super::verdict::Verdict;
 use crate::resource::{DeviceKind, Resource};
@@ -138,13 +139,24 @@ impl fmt::Display for MeasuredPeer {
 /// One line a candidate.
 impl fmt::Display for Explanation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let chosen = self.chosen().and_then(|chosen| Some((chosen.name(), chosen.cost()?.total)));
         let width = self.candidates.iter().map(|candidate| candidate.name().len()).max().unwrap_or(0);
         for candidate in &self.candidates {
             let name = candidate.name();
             let measured = candidate.measured_with.as_ref().map_or_else(String::new, |it| format!("; {it}"));
             match &candidate.verdict {
                 Verdict::Chosen(cost) => writeln!(f, "CHOSEN    {name:width$}  {cost}{measured}")?,
-                Verdict::Usable(cost) => writeln!(f, "USABLE    {name:width$}  {cost}{measured}")?,
+                Verdict::Usable(cost) => {
+                    write!(f, "USABLE    {name:width$}  {cost}{measured}")?;
+                    match &chosen {
+                        // Its measured time counts as equal, and something else decided.
+                        Some((chosen, total)) if cost.total < *total => {
+                            let percent = (EQUAL - 1.0) * 100.0;
+                            writeln!(f, "; {chosen} takes at most {percent:.0} % more and counts as equal")?;
+                        }
+                        _ => writeln!(f)?,
+                    }
+                }
                 Verdict::Rejected { stage, check, hint } => {
                     writeln!(
                         f,

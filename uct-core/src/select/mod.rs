@@ -1,6 +1,7 @@
 //! Selection: the interface with the lowest estimated cost among those that support the request, are permitted, and reach the peer.
 //!
-//! The cost is the time that was measured with that peer or on this machine ([`Calibration`]), or the estimate of the transport's model.
+//! The cost is the time that was measured with that peer or on this machine ([`Calibration`]), or the estimate of the transport's model. Measured
+//! times that are nearly the same count as equal (`rank`).
 //!
 //! Used by applications that leave the choice to the library, and by tools that show its reasons. Built on the context, which
 //! lists the resources, and on open interfaces, whose attributes contain capabilities and costs.
@@ -15,6 +16,7 @@ mod cost;
 mod explain;
 mod fallback;
 mod peer;
+mod rank;
 mod request;
 #[cfg(test)]
 mod tests;
@@ -37,6 +39,7 @@ pub use peer::{PeerAddresses, PeerIface};
 pub use request::{KeyUse, Operation, RemoteMemory, Request};
 pub use verdict::{Stage, Verdict};
 
+use rank::Rank;
 use verdict::rejected;
 
 /// All interfaces that a worker may use, open, and the reasons for which others are not.
@@ -174,7 +177,8 @@ impl Selector {
     }
 
     /// The request that costs least, of several ways to move the same data: messages, put, or their layouts. Among equal costs it is a put or get, for
-    /// which the peer runs no handler, and then the first one. `None` if none is possible.
+    /// which the peer runs no handler, and then the first one. `None` if none is possible. Measured times of two operations are compared as they are:
+    /// they run different code.
     pub fn cheapest<'r>(&self, requests: &'r [Request], peer: Option<&PeerAddresses>) -> Option<&'r Request> {
         let cost = |request: &'r Request| {
             let (explanation, _) = self.judge(request, peer);
@@ -187,7 +191,8 @@ impl Selector {
         least.map(|(_, request)| request)
     }
 
-    /// Takes the cheapest candidate. A fallback to a slower one is a warning in the log, an error or nothing, according to the key `fallback`.
+    /// Takes the cheapest candidate; of measured times within a tenth of the fastest, the one that the models prefer. A fallback to a slower one is a
+    /// warning in the log, an error or nothing, according to the key `fallback`.
     ///
     /// # Errors
     /// Nothing can be chosen, or only what the configuration forbids.
@@ -218,23 +223,20 @@ impl Selector {
         peer: Option<&PeerAddresses>,
     ) -> (Explanation, Option<(usize, Option<IfaceAddress>)>) {
         let mut candidates = Vec::new();
-        let mut best: Option<(Rank, usize, usize, Option<IfaceAddress>)> = None;
+        let mut addresses = Vec::new();
+        let mut ranks = Vec::new();
         for (index, iface) in self.ifaces.iter().enumerate() {
             let (candidate, address) = self.judge_iface(iface, request, peer);
-            let rank =
-                candidate.cost().map(|cost| Rank { cost: cost.total, priority: iface.attributes().priority });
-            if let Some(rank) = rank
-                && best.as_ref().is_none_or(|(best, ..)| rank.is_better_than(*best))
-            {
-                best = Some((rank, index, candidates.len(), address));
-            }
+            let rank = |&cost: &Cost| (index, Rank { cost, priority: iface.attributes().priority });
+            ranks.extend(candidate.cost().map(rank));
             candidates.push(candidate);
+            addresses.push(address);
         }
         self.add_absent(&mut candidates);
 
-        let chosen = best.map(|(_, iface, candidate, address)| {
-            candidates[candidate].choose();
-            (iface, address)
+        let chosen = rank::best(&ranks).map(|index| {
+            candidates[index].choose();
+            (index, addresses.swap_remove(index))
         });
         let mut explanation = Explanation { request: *request, candidates, fallback: None };
         explanation.fallback = fallback::warning(&explanation);
@@ -361,20 +363,5 @@ impl Selector {
                 ));
             }
         }
-    }
-}
-
-/// By what candidates are compared.
-#[derive(Clone, Copy)]
-struct Rank {
-    /// In seconds.
-    cost: f64,
-    /// Among equal costs, as the transport has it.
-    priority: u32,
-}
-
-impl Rank {
-    fn is_better_than(self, other: Rank) -> bool {
-        self.cost < other.cost || (self.cost == other.cost && self.priority > other.priority)
     }
 }

@@ -48,15 +48,6 @@ impl Subscriber for Warnings {
 }
 
 #[test]
-fn the_cheaper_is_better_and_of_two_that_cost_the_same_the_one_with_the_higher_priority() {
-    let rank = |cost, priority| Rank { cost, priority };
-    for (one, other) in [(rank(1e-6, 0), rank(2e-6, 9)), (rank(1e-6, 2), rank(1e-6, 1))] {
-        assert!(one.is_better_than(other) && !other.is_better_than(one));
-    }
-    assert!(!rank(1e-6, 1).is_better_than(rank(1e-6, 1)), "the first one stays");
-}
-
-#[test]
 fn what_is_required_is_named_by_transport_device_or_both() {
     for (require, is_met) in [("self", true), ("memory", true), ("self/memory", true), ("tcp", false)] {
         let worker = worker(&[("require", require)]);
@@ -300,6 +291,35 @@ fn a_measured_time_decides_and_only_for_the_operation_and_the_sizes_that_it_was_
     ];
     assert_eq!(selector.cheapest(&ways, None), Some(&ways[1]));
     assert_eq!(selector.cheapest(&ways[2..], None), None, "no interface takes it");
+}
+
+#[test]
+fn a_faster_one_that_counts_as_equal_is_not_chosen_and_its_line_says_so() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let modeled = worker(&[("modules", "self,shm,tcp")]);
+    let resource = |transport, device| modeled.context().find(transport, device).expect("it is there");
+    let times = |time| {
+        Times::from([(Operation::AmShort, vec![(8, time)]), (Operation::AmBcopy, vec![(8, time * 0.97)])])
+    };
+    let [posix, sysv, tcp] = [("posix", "memory"), ("sysv", "memory"), ("tcp", "lo")]
+        .map(|(transport, device)| resource(transport, device));
+    let measured = [(&posix, times(109.0)), (&sysv, times(120.0)), (&tcp, times(100.0))];
+    let worker = calibrated(directory.path(), &measured);
+    let ifaces =
+        [&tcp, &sysv, &posix].map(|it| worker.open(&it.transport, &it.device).expect("an interface"));
+    let selector = Selector::of(&worker, ifaces.to_vec());
+    let ways = [Operation::AmShort, Operation::AmBcopy].map(|operation| Request::new(operation, 8));
+    assert_eq!(selector.cheapest(&ways, None), Some(&ways[1]), "operations differ by what they do");
+    let explanation = selector.explain(&ways[0], None);
+    let text = explanation.to_string();
+    let lines: Vec<&str> = text.lines().collect();
+    let starts = ["CHOSEN    posix/memory ", "USABLE    tcp/lo ", "USABLE    sysv/memory "];
+    for (line, start) in lines.iter().zip(starts) {
+        assert!(line.starts_with(start), "{text}");
+    }
+    let equal = "; posix/memory takes at most 10 % more and counts as equal";
+    let says_so: Vec<bool> = lines.iter().map(|line| line.ends_with(equal)).collect();
+    assert_eq!(says_so[..3], [false, true, false], "{text}");
 }
 
 #[test]
