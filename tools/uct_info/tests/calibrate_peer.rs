@@ -110,7 +110,8 @@ fn two_programs_measure_with_each_other_and_only_the_caller_stores_it() {
     let mut listening = Listening::start(&mut far.info(&arguments));
     let host = format!("127.0.0.1:{}", listening.port);
     let ended = near.run(&["--calibrate", "lo", "-t", "tcp", "--json", "--peer", &host]);
-    assert!(ended.stderr.contains("measuring tcp/lo with lo of 127.0.0.1 … "), "{}", ended.stderr);
+    let passes = ended.stderr.matches(": tcp/lo with lo … ").count();
+    assert!(passes > 1, "{}", ended.stderr);
     let calibrated = parse(&ended.success());
     assert_eq!(text(&calibrated, "/calibrate/peer"), "127.0.0.1");
     let [tcp] = list(&calibrated, "/calibrate/interfaces") else { panic!("{calibrated:#}") };
@@ -119,7 +120,7 @@ fn two_programs_measure_with_each_other_and_only_the_caller_stores_it() {
         let mut rows = list(tcp, "/rows").iter();
         assert!(rows.any(|row| row["operation"] == operation && row["what"] == "time"), "{operation}");
     }
-    assert!(listening.line().contains(": tcp/lo: "), "it says what it does");
+    assert!(listening.line().contains(&format!(": tcp/lo: {passes} passes, ")), "it says what it did");
     assert_eq!(listening.end(), (true, String::new()), "it ends after its caller");
     assert!(!far.file().exists());
     let stored = fs::read_to_string(near.file()).expect("it is written");
@@ -212,9 +213,10 @@ fn between_two_network_namespaces_the_choice_follows_the_times_that_were_measure
         for (name, _, with) in &candidates {
             assert_eq!(with.as_deref(), Some("10.9.0.2"), "{name}: {explained:#}");
         }
-        let fastest =
-            candidates.iter().min_by(|left, right| left.1.total_cmp(&right.1)).expect("there are some");
-        assert_eq!(text(&explained, "/explain/chosen"), fastest.0);
+        let fastest = candidates.iter().map(|it| it.1).fold(f64::INFINITY, f64::min);
+        let chosen = text(&explained, "/explain/chosen");
+        let (_, seconds, _) = candidates.iter().find(|it| it.0 == chosen).expect("it is there");
+        assert!(*seconds <= 1.1 * fastest, "what is within a tenth counts as equal: {explained:#}");
     }
     // The times decide, not the transports.
     let stored = fs::read_to_string(near.file()).expect("it is written");

@@ -2,9 +2,10 @@
 //!
 //! Nothing is measured or stored here. A caller is untrusted: whatever it does, it takes a limited time and affects nothing that comes later.
 
+use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpStream};
 use std::thread;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use uct_core::select::{PeerAddresses, PeerIface};
 use uct_core::{Context, Iface, IfaceOptions, Resource, Worker, system};
@@ -15,8 +16,11 @@ use super::caller::VERSION;
 use super::line::{Line, Message, OF_CALLER, PATIENCE, unexpected};
 use super::side::Side;
 
-/// Interfaces that one caller measures at most.
-const MOST_OPENED: u32 = 256;
+/// How often one caller opens an interface at most, in all passes.
+const MOST_OPENED: u32 = 512;
+
+/// Passes and their time, for each interface by its name.
+type Passes = BTreeMap<String, (u32, Duration)>;
 
 /// Replies to callers: without end, or to so many that are of this program.
 pub(super) fn listen(
@@ -107,9 +111,23 @@ impl Call<'_> {
         self.resources.iter().filter_map(open).collect()
     }
 
-    /// Opens each interface that the caller names, and replies to its measurement.
+    /// Replies to all measurements of the caller, and reports those that did not fail when it has ended.
     fn measure_all(&self, line: &Line, offer: &[(&Resource, Iface, PeerIface)]) -> Result<(), Failure> {
-        // Several interfaces of the caller may reach one of these.
+        let mut measured = Passes::new();
+        let ended = self.measure_each(line, offer, &mut measured);
+        for (name, (passes, time)) in measured {
+            output(&format!("{}: {name}: {passes} passes, {} ms\n", self.caller, time.as_millis()))?;
+        }
+        ended
+    }
+
+    /// Opens each interface that the caller names, and replies to its measurement.
+    fn measure_each(
+        &self,
+        line: &Line,
+        offer: &[(&Resource, Iface, PeerIface)],
+        measured: &mut Passes,
+    ) -> Result<(), Failure> {
         for _ in 0..=MOST_OPENED {
             let wanted = line.find(PATIENCE, |message| match message {
                 Message::Open(number) => Some(Some(number)),
@@ -122,16 +140,19 @@ impl Call<'_> {
             };
             line.send(Message::Opening)?;
             let start = Instant::now();
-            let outcome = match self.measure(line, resource) {
-                Ok(()) => format!("{} ms", start.elapsed().as_millis()),
+            match self.measure(line, resource) {
+                Ok(()) => {
+                    let (passes, time) = measured.entry(resource.to_string()).or_default();
+                    *passes += 1;
+                    *time += start.elapsed();
+                }
                 Err(failure) => {
                     line.give_up(&failure);
-                    failure.to_string()
+                    output(&format!("{}: {resource}: {failure}\n", self.caller))?;
                 }
-            };
-            output(&format!("{}: {resource}: {outcome}\n", self.caller))?;
+            }
         }
-        Err(format!("it asks for more than {MOST_OPENED} interfaces").into())
+        Err(format!("it opens interfaces more than {MOST_OPENED} times").into())
     }
 
     fn measure(&self, line: &Line, resource: &Resource) -> Result<(), Failure> {

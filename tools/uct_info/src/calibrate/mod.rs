@@ -22,7 +22,7 @@ use uct_tools_common::Failure;
 use crate::iface::bytes;
 pub(crate) use address::{ListenAddress, PeerHost};
 use caller::{Listening, Reached};
-use measure::{Measured, SIZES};
+use measure::{Measured, PASSES, SIZES};
 
 /// Sizes that the text shows; the JSON has all.
 const SHOWN: [u64; 5] = [8, 1 << 10, 8 << 10, 64 << 10, 1 << 20];
@@ -119,18 +119,24 @@ impl Named<'_> {
     }
 }
 
+/// An interface that is measured, and what was measured of it in the passes so far.
+struct Subject<'r> {
+    resource: &'r Resource,
+    /// What it is measured with, if that is a peer.
+    with: Option<Reached>,
+    measured: Option<Measured>,
+}
+
 impl Calibrated {
     /// Measures interfaces with themselves, and stores the times beside those of the others.
     pub(crate) fn of(context: &Context, named: Named<'_>) -> Result<Calibrated, Failure> {
         let mut calibrated = Calibrated::new(context, None);
         let mut calibration = calibrated.stored();
-        for resource in named.resources(context)? {
-            eprint!("measuring {resource} … ");
-            if let Some([times, _]) =
-                calibrated.add(context, resource, None, || measure::measure(context, resource))
-            {
-                calibration.set(resource, times);
-            }
+        let resources = named.resources(context)?.into_iter();
+        let subjects = resources.map(|resource| Subject { resource, with: None, measured: None }).collect();
+        let measure = |subject: &Subject<'_>| measure::measure(context, subject.resource);
+        for (subject, [times, _]) in calibrated.measure(context, subjects, measure) {
+            calibration.set(subject.resource, times);
         }
         calibrated.store(&calibration)?;
         Ok(calibrated)
@@ -142,29 +148,25 @@ impl Calibrated {
         let mut listening = Listening::call(peer)?;
         let mut calibrated = Calibrated::new(context, Some(peer.host.clone()));
         let mut calibration = calibrated.stored();
+        let mut subjects = Vec::new();
         for resource in resources {
-            let reached = {
-                let worker = Worker::new(context)?;
-                worker.open_resource(resource, IfaceOptions::default()).map(|iface| listening.reach(&iface))
-            };
-            let reached = match reached {
-                Ok(Ok(reached)) => reached,
-                Ok(Err(reason)) => {
-                    calibrated.unreachable.push(Failed::of(resource, reason));
-                    continue;
-                }
-                Err(error) => {
-                    calibrated.failed.push(Failed::of(resource, error.to_string()));
-                    continue;
-                }
-            };
-            eprint!("measuring {resource} with {} of {} … ", reached.device, peer.host);
-            let measure = || listening.measure(context, resource, &reached);
-            if let Some(times) = calibrated.add(context, resource, Some(&reached), measure) {
-                let at = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-                let name = peer.host.clone();
-                calibration.set_peer(resource, &reached.address.device, MeasuredPeer { name, at }, times);
+            let worker = Worker::new(context)?;
+            match worker.open_resource(resource, IfaceOptions::default()).map(|iface| listening.reach(&iface))
+            {
+                Ok(Ok(reached)) => subjects.push(Subject { resource, with: Some(reached), measured: None }),
+                Ok(Err(reason)) => calibrated.unreachable.push(Failed::of(resource, reason)),
+                Err(error) => calibrated.failed.push(Failed::of(resource, error.to_string())),
             }
+        }
+        let measure = |subject: &Subject<'_>| match &subject.with {
+            Some(reached) => listening.measure(context, subject.resource, reached),
+            None => Err("nothing of the peer is reached".into()),
+        };
+        for (subject, times) in calibrated.measure(context, subjects, measure) {
+            let Some(reached) = subject.with else { continue };
+            let at = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+            let name = peer.host.clone();
+            calibration.set_peer(subject.resource, &reached.address.device, MeasuredPeer { name, at }, times);
         }
         listening.end();
         calibrated.store(&calibration)?;
@@ -186,31 +188,54 @@ impl Calibrated {
         calibration.write(file).map_err(|error| format!("{}: {error}", file.display()).into())
     }
 
-    /// Measures an interface, and adds its figures or the reason why there are none. Returns the times.
-    fn add(
+    /// Measures interfaces in passes, each pass all of them. One that fails is not measured again. Adds the figures, and the reasons why
+    /// there are none. Returns the times.
+    fn measure<'r>(
         &mut self,
         context: &Context,
-        resource: &Resource,
-        with: Option<&Reached>,
-        measure: impl FnOnce() -> Result<Measured, Failure>,
-    ) -> Option<[Times; 2]> {
-        let start = Instant::now();
-        let figures = measure().and_then(|measured| {
-            let interface = Interface::of(context, resource, with, &measured)?;
-            Ok((interface, [measured.times, measured.registered]))
-        });
-        match figures {
-            Ok((interface, times)) => {
-                eprintln!("{} ms", start.elapsed().as_millis());
-                self.interfaces.push(interface);
-                Some(times)
+        mut subjects: Vec<Subject<'r>>,
+        mut measure: impl FnMut(&Subject<'r>) -> Result<Measured, Failure>,
+    ) -> Vec<(Subject<'r>, [Times; 2])> {
+        for pass in 1..=PASSES {
+            if subjects.is_empty() {
+                break;
             }
-            Err(failure) => {
-                eprintln!("{failure}");
-                self.failed.push(Failed::of(resource, failure.to_string()));
-                None
+            eprint!("pass {pass} of {PASSES}");
+            let mut separator = ':';
+            subjects.retain_mut(|subject| {
+                eprint!("{separator} {subject} … ");
+                separator = ',';
+                let start = Instant::now();
+                match measure(subject) {
+                    Ok(measured) => {
+                        eprint!("{} ms", start.elapsed().as_millis());
+                        match &mut subject.measured {
+                            Some(fastest) => fastest.merge(measured),
+                            none => *none = Some(measured),
+                        }
+                        true
+                    }
+                    Err(failure) => {
+                        eprint!("{failure}");
+                        self.failed.push(Failed::of(subject.resource, failure.to_string()));
+                        false
+                    }
+                }
+            });
+            eprintln!();
+        }
+        let mut all = Vec::new();
+        for mut subject in subjects {
+            let Some(measured) = subject.measured.take() else { continue };
+            match Interface::of(context, subject.resource, subject.with.as_ref(), &measured) {
+                Ok(interface) => {
+                    self.interfaces.push(interface);
+                    all.push((subject, [measured.times, measured.registered]));
+                }
+                Err(failure) => self.failed.push(Failed::of(subject.resource, failure.to_string())),
             }
         }
+        all
     }
 
     /// The reason of the first interface that could not be measured.
@@ -296,6 +321,16 @@ fn steps(times: &Times, class: &[Operation]) -> Vec<Step> {
         }
     }
     steps
+}
+
+impl fmt::Display for Subject<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.resource)?;
+        match &self.with {
+            Some(reached) => write!(f, " with {}", reached.device),
+            None => Ok(()),
+        }
+    }
 }
 
 impl fmt::Display for Calibrated {

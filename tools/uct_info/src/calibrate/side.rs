@@ -18,8 +18,8 @@ use super::line::{Introduction, Line, Message, PATIENCE, unexpected};
 
 /// Bytes of the largest operation that is measured.
 pub(super) const LARGEST: usize = 1 << 20;
-/// Longest time for all that is measured of an interface, whatever the other side does.
-const LONGEST: Duration = Duration::from_secs(120);
+/// Longest time for all that is measured of an interface in a pass, whatever the other side does.
+const LONGEST: Duration = Duration::from_secs(60);
 /// Turns without an event until the clock is read and others may run.
 pub(super) const SPINS: u32 = 1024;
 /// Turns until the clock is read even if there are events all the time.
