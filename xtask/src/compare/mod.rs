@@ -38,7 +38,7 @@ pub struct Options {
     #[arg(value_name = "NAME")]
     only: Option<String>,
 
-    /// How often each is measured [default: 5; for a sweep 3]
+    /// How often each is measured [default: 5; for a sweep 3; for --regret 21, in a virtual machine 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..))]
     rounds: Option<u8>,
 
@@ -64,18 +64,22 @@ pub struct Options {
 
     /// Instead of rows: all sizes, layouts and operations over this transport, beside the newest UCX. NAME chooses among
     /// curves such as `am_lat bcopy`
-    #[arg(long, value_name = "TRANSPORT", conflicts_with_all = ["verbs", "table"])]
+    #[arg(long, value_name = "TRANSPORT", conflicts_with_all = ["verbs", "table"], group = "written")]
     sweep: Option<String>,
 
     /// Instead of rows: what selection chooses on this machine, by its models and calibrated, and how much slower that is than the best
-    #[arg(long, conflicts_with_all = ["only", "verbs", "table", "before", "sweep"], group = "measured")]
+    #[arg(long, conflicts_with_all = ["only", "verbs", "table", "before", "sweep"], groups = ["measured", "written"])]
     regret: bool,
 
     /// Of --regret: between which two sides; several, with commas, are in one table
     #[arg(long, value_name = "SIDES", value_enum, value_delimiter = ',', default_values_t = [regret::Between::Threads], requires = "regret")]
     between: Vec<regret::Between>,
 
-    /// Of --regret, which the virtual machine runs: writes the rows to this file
+    /// Of --sweep and --regret: write the figures to a file, of --regret those of each round
+    #[arg(long, value_name = "FILE", requires = "written")]
+    json: Option<PathBuf>,
+
+    /// Of --regret, which the virtual machine runs: writes the times to this file
     #[arg(long, value_name = "FILE", requires_all = ["regret", "programs"], hide = true)]
     report: Option<PathBuf>,
 
@@ -112,13 +116,12 @@ pub fn run(options: &Options) -> Outcome<u8> {
         let table = Table::read(table)?;
         return compare(options, &table, &programs(directory.clone(), directory.clone(), &table));
     }
-    let chosen =
-        |programs, is_in_machine| regret::Regret { programs, rounds: options.rounds(ROUNDS), is_in_machine };
+    let chosen = |programs, is_in_machine| regret::Regret { programs, rounds: options.rounds, is_in_machine };
     if let (Some(file), Some(directory)) = (&options.report, &options.programs) {
         return regret::report(&chosen(directory, true), file);
     }
     if let (true, Some(directory)) = (options.regret, &options.programs) {
-        return regret::run(&chosen(directory, false), &options.between, None);
+        return regret::run(&chosen(directory, false), &options.between, options.json.as_deref(), None);
     }
     let workspace = Workspace::load()?;
     if let Some(transport) = &options.sweep {
@@ -127,7 +130,8 @@ pub fn run(options: &Options) -> Outcome<u8> {
     if options.regret {
         let built = vm::build(&workspace, "release")?;
         let programs = built.program(PROGRAM)?.with_file_name("");
-        return regret::run(&chosen(&programs, false), &options.between, Some(&workspace));
+        let (regret, json) = (chosen(&programs, false), options.json.as_deref());
+        return regret::run(&regret, &options.between, json, Some(&workspace));
     }
     if options.verbs {
         return in_machine(options, &workspace);

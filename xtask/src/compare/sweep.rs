@@ -31,10 +31,6 @@ pub struct Sweeping {
     #[arg(value_parser = clap::value_parser!(u64).range(1..=1 << 26))]
     sizes: Vec<u64>,
 
-    /// Write the figures to a file
-    #[arg(long, value_name = "FILE", requires = "sweep")]
-    json: Option<PathBuf>,
-
     /// Draw a picture for each operation, TRANSPORT-OPERATION.svg in this directory
     #[arg(long, value_name = "DIRECTORY", requires = "sweep")]
     svg: Option<PathBuf>,
@@ -133,7 +129,7 @@ pub fn run(transport: &str, options: &super::Options, workspace: &Workspace) -> 
          open: ours with every transport open at the server.",
         contestants.ucx.name
     );
-    if let Some(file) = &sweeping.json {
+    if let Some(file) = &options.json {
         let text = format!("{:#}\n", document(&contestants, &curves));
         std::fs::write(file, text).context(|| format!("--json {}", file.display()))?;
     }

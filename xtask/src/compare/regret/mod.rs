@@ -1,6 +1,6 @@
 //! `cargo xtask compare --regret`: what a choice of selection costs. Every transport that can do an operation is measured, selection is asked by
-//! its models and by a fresh calibration, and the time of what it chooses is divided by the best. Within one process, between two network
-//! namespaces, or in a virtual machine with verbs devices.
+//! its models and by a fresh calibration, and the time of what it chooses is divided by the times of the others in the same round. Within one
+//! process, between two network namespaces, or in a virtual machine with verbs devices.
 //! Built on uct_perftest, which measures, and uct_info, which calibrates and chooses; used by `compare`.
 
 mod rows;
@@ -13,8 +13,8 @@ use crate::process::{capture, command, kill_tree, output, spawn, wait_until};
 use crate::vm;
 use crate::workspace::Workspace;
 use rows::Row;
-use serde::Deserialize;
-use std::collections::{BTreeMap, BTreeSet};
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::fs::{self, File};
 use std::io::Write;
@@ -26,18 +26,42 @@ const LIMIT: Duration = Duration::from_secs(300);
 /// Seconds for all of it in a virtual machine.
 const MACHINE_LIMIT: u32 = 3 * 3600;
 const SIZES: [u64; 5] = [8, 1 << 10, 8 << 10, 64 << 10, 1 << 20];
-/// Above this size fewer iterations are measured.
-const SMALL: u64 = 8 << 10;
+/// With fewer rounds, ways that run the same code differ by more than the goals permit.
+const ROUNDS: u8 = 21;
+const MACHINE_ROUNDS: u8 = 1;
+/// Seconds that a measurement takes, by the model, and the fewest and most iterations.
+const SPAN: f64 = 20e-3;
+const ITERATIONS: [f64; 2] = [100.0, 20_000.0];
+/// The same in a virtual machine.
+const MACHINE_SPAN: f64 = 4e-3;
+const MACHINE_ITERATIONS: [f64; 2] = [20.0, 2000.0];
 /// The header of the messages that uct_perftest sends.
 const HEADER: &str = "8";
 /// Kinds and layouts, as uct_perftest and uct_info name them.
 const KINDS: [&str; 3] = ["am", "put", "get"];
 const LAYOUTS: [&str; 3] = ["short", "bcopy", "zcopy"];
 
-/// An operation on an interface, such as `am_short` on `tcp/lo`.
-type Way = (String, String);
-/// Nanoseconds of each way at each size, one a round.
-type Times = BTreeMap<(Way, u64), Vec<f64>>;
+/// An operation on an interface at a size.
+#[derive(Serialize, Deserialize)]
+struct Way {
+    /// Such as `am_short`.
+    operation: String,
+    /// Such as `tcp/lo`.
+    iface: String,
+    size: u64,
+    /// By each chooser: the models, calibrated.
+    costs: [Cost; 2],
+    /// Nanoseconds, one a round, up to the first round in which it could not be measured.
+    times: Vec<f64>,
+}
+
+/// What a chooser has of a way.
+#[derive(Clone, Copy, Serialize, Deserialize)]
+struct Cost {
+    seconds: f64,
+    /// Whether selection chooses it among the interfaces.
+    is_chosen: bool,
+}
 
 /// What `uct_info --explain --json` prints.
 #[derive(Deserialize)]
@@ -54,6 +78,7 @@ struct Explanation {
 struct Candidate {
     transport: String,
     device: Option<String>,
+    verdict: String,
     /// Seconds; only of candidates that can be chosen.
     total: Option<f64>,
 }
@@ -75,11 +100,8 @@ struct Latency {
     p50_ns: f64,
 }
 
-/// Costs of all ways at each size, as selection has them; the first of equal ones is chosen.
-type Costs = BTreeMap<u64, Vec<(Way, f64)>>;
-
 /// The two sides between which the transports are measured.
-#[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq)]
+#[derive(clap::ValueEnum, Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Between {
     /// Two threads of one process
     Threads,
@@ -102,43 +124,59 @@ impl fmt::Display for Between {
 /// What is measured, with which programs.
 pub struct Regret<'a> {
     pub programs: &'a Path,
-    pub rounds: u8,
+    /// Instead of the usual number.
+    pub rounds: Option<u8>,
     /// In a virtual machine everything takes longer. Soft-RoCE works in the kernel threads of whatever processor a program posts from, so
     /// a program that may not leave it keeps them out.
     pub is_in_machine: bool,
 }
 
-/// Measures and prints the table.
-pub fn run(regret: &Regret<'_>, sides: &[Between], workspace: Option<&Workspace>) -> Outcome<u8> {
-    let mut rows = Vec::new();
+/// Measures, writes the times of all rounds to a file if one is named, and prints the table.
+pub fn run(
+    regret: &Regret<'_>,
+    sides: &[Between],
+    json: Option<&Path>,
+    workspace: Option<&Workspace>,
+) -> Outcome<u8> {
+    let mut measured = Vec::new();
     for &between in sides {
-        let measured = match (between, workspace) {
-            (Between::Machine, Some(workspace)) => in_machine(regret.rounds, workspace)?,
+        let ways = match (between, workspace) {
+            (Between::Machine, Some(workspace)) => {
+                in_machine(regret.rounds.unwrap_or(MACHINE_ROUNDS), workspace)?
+            }
             (Between::Machine, None) => {
                 return Err(Failure::new("--between machine builds what runs in it: not with --programs"));
             }
             _ => regret.measure_all(between)?,
         };
-        rows.extend(measured.into_iter().map(|row| (between, row)));
+        measured.push((between, ways));
     }
-    rows::print(&rows);
+    if let Some(file) = json {
+        let place = || format!("--json {}", file.display());
+        let by_side: BTreeMap<String, &Vec<Way>> =
+            measured.iter().map(|(between, ways)| (between.to_string(), ways)).collect();
+        fs::write(file, serde_json::to_string_pretty(&by_side).context(place)?).context(place)?;
+    }
+    let rows =
+        measured.iter().flat_map(|(between, ways)| Row::all(ways).into_iter().map(|row| (*between, row)));
+    rows::print(&rows.collect::<Vec<_>>());
     Ok(0)
 }
 
-/// In the virtual machine: writes the rows to this file, which the host reads.
+/// In the virtual machine: writes what was measured to this file, which the host reads.
 pub fn report(regret: &Regret<'_>, file: &Path) -> Outcome<u8> {
-    let rows = regret.measure_all(Between::Threads)?;
+    let ways = regret.measure_all(Between::Threads)?;
     let place = || format!("cannot write to {}", file.display());
     let mut file = File::options().append(true).open(file).context(place)?;
-    for row in rows {
-        let text = serde_json::to_string(&row).context(place)?;
+    for way in ways {
+        let text = serde_json::to_string(&way).context(place)?;
         writeln!(file, "NOTE {text}").context(place)?;
     }
     Ok(0)
 }
 
 /// Runs this program again in one boot, with everything that it needs.
-fn in_machine(rounds: u8, workspace: &Workspace) -> Outcome<Vec<Row>> {
+fn in_machine(rounds: u8, workspace: &Workspace) -> Outcome<Vec<Way>> {
     vm::install()?;
     let plugins = workspace.plugin_packages().map(|package| package.name.as_str());
     let wanted = plugins.filter(|name| name.contains("verbs")).chain(["uct_perftest", "uct_info"]);
@@ -153,13 +191,13 @@ fn in_machine(rounds: u8, workspace: &Workspace) -> Outcome<Vec<Row>> {
     if ended.status != 0 {
         return Err(Failure::new(format!("in the virtual machine it ended with status {}", ended.status)));
     }
-    let rows = ended.notes.iter().map(|note| serde_json::from_str(note));
-    rows.collect::<Result<_, _>>().context(|| "the rows of the virtual machine cannot be parsed".to_owned())
+    let ways = ended.notes.iter().map(|note| serde_json::from_str(note));
+    ways.collect::<Result<_, _>>().context(|| "the times of the virtual machine cannot be parsed".to_owned())
 }
 
 impl Regret<'_> {
-    /// All rows between two sides.
-    fn measure_all(&self, between: Between) -> Outcome<Vec<Row>> {
+    /// All ways between two sides. In each round those of one row come one after the other, in another order than in the round before.
+    fn measure_all(&self, between: Between) -> Outcome<Vec<Way>> {
         let cable = match between {
             Between::Namespaces => Some(Cable::new()?),
             _ => None,
@@ -172,19 +210,24 @@ impl Regret<'_> {
         fs::write(&peer, address).context(|| "cannot write the peer's addresses".to_owned())?;
         self.calibrate(cable, &calibration)?;
 
-        let near = cable.map(Cable::near);
-        let choosers = [self.costs(near, &peer, "off")?, self.costs(near, &peer, &calibration)?];
-        let ways: BTreeSet<&Way> = choosers[0].values().flatten().map(|(way, _)| way).collect();
-        let mut times = Times::new();
-        for round in 1..=self.rounds {
-            eprintln!("{between}, round {round} of {}: {} operations on interfaces", self.rounds, ways.len());
-            for way in &ways {
-                for (size, time) in self.measure(way, cable)? {
-                    times.entry(((*way).clone(), size)).or_default().push(time);
+        let mut ways = self.ways(cable.map(Cable::near), &peer, &calibration)?;
+        let operations: Vec<String> = operations().collect();
+        let rounds = self.rounds.unwrap_or(ROUNDS);
+        for round in 0..usize::from(rounds) {
+            eprintln!("{between}, round {} of {rounds}: {} measurements", round + 1, ways.len());
+            for size in SIZES {
+                for operation in rotated(&operations, round) {
+                    let is_meant = |way: &&mut Way| way.size == size && way.operation == *operation;
+                    let mut of_row: Vec<&mut Way> = ways.iter_mut().filter(is_meant).collect();
+                    let count = of_row.len();
+                    of_row.rotate_left(round % count.max(1));
+                    for way in of_row {
+                        self.measure(way, round, cable);
+                    }
                 }
             }
         }
-        Ok(Row::all(&choosers, &times))
+        Ok(ways)
     }
 
     /// uct_info, in the network namespace of a process if one is named.
@@ -226,70 +269,93 @@ impl Regret<'_> {
         Ok(())
     }
 
-    /// What selection has of all ways to the peer.
-    fn costs(&self, near: Option<u32>, peer: &Path, calibration: &str) -> Outcome<Costs> {
-        let peer = format!("@{}", peer.display());
-        let mut costs = Costs::new();
+    /// All ways to the peer, with what selection has of them.
+    fn ways(&self, near: Option<u32>, peer: &Path, calibration: &str) -> Outcome<Vec<Way>> {
+        let mut ways = Vec::new();
         for size in SIZES {
             for operation in operations() {
-                let text = size.to_string();
-                let arguments =
-                    ["--explain", "--json", "--op", &operation, "--size", &text, "--header", HEADER];
-                let arguments = [&arguments[..], &["--peer-address", &peer]].concat();
-                // It fails if there is no transport for the request; what it prints is the same.
-                let (_, printed, errors) = capture(&mut self.info(near, &arguments, calibration), LIMIT)?;
-                let explained: Explained = serde_json::from_str(&printed)
-                    .map_err(|error| Failure::new(format!("uct_info --explain: {error}\n{errors}")))?;
-                let usable = explained.explain.candidates.into_iter().filter_map(|candidate| {
-                    let name = format!("{}/{}", candidate.transport, candidate.device?);
-                    Some(((operation.clone(), name), candidate.total?))
-                });
-                costs.entry(size).or_default().extend(usable);
+                let by_model = self.costs(near, peer, "off", (&operation, size))?;
+                let calibrated = self.costs(near, peer, calibration, (&operation, size))?;
+                for (iface, by_model) in by_model {
+                    // Both have the same limits.
+                    let Some(&calibrated) = calibrated.get(&iface) else { continue };
+                    let costs = [by_model, calibrated];
+                    ways.push(Way { operation: operation.clone(), iface, size, costs, times: Vec::new() });
+                }
             }
         }
-        Ok(costs)
+        Ok(ways)
     }
 
-    /// The median of each size that the way takes, each side on a processor of its own.
-    fn measure(&self, (operation, name): &Way, cable: Option<&Cable>) -> Outcome<Vec<(u64, f64)>> {
-        let (kind, layout) = operation.split_once('_').unwrap_or((operation, ""));
-        let (transport, device) = name.split_once('/').unwrap_or((name, ""));
-        let [many, few] = if self.is_in_machine { [2000, 200] } else { [20_000, 1000] };
-        let (mut times, mut failed) = (Vec::new(), None);
-        for (iterations, small) in [(many, true), (few, false)] {
-            let sizes: Vec<String> =
-                SIZES.iter().filter(|&&size| (size <= SMALL) == small).map(ToString::to_string).collect();
-            let sizes = sizes.join(",");
-            let test =
-                format!("-x {transport} -d {device} -n {iterations} -t {kind}_lat -D {layout} -s {sizes}");
-            let program = self.programs.join("uct_perftest");
-            let pinned = if self.is_in_machine { "" } else { "-c 0,1" };
-            let printed = match cable {
-                Some(cable) => {
-                    Side::new(program, &test, Pin::Option).server("").between(cable).measure(&["--json"])
-                }
-                None => Side::new(program, &format!("-l {pinned} {test}"), Pin::Not).measure(&["--json"]),
-            };
-            let printed = match printed {
-                Ok(printed) => printed,
-                // It may take none of these sizes, and others.
-                Err(failure) => {
-                    failed.get_or_insert(failure);
-                    continue;
-                }
-            };
-            let measured: Measured =
-                serde_json::from_str(&printed).context(|| "uct_perftest --json".to_owned())?;
-            times.extend(measured.results.into_iter().map(|entry| (entry.size, entry.latency.p50_ns)));
+    /// What selection has of an operation on each interface that leads to the peer.
+    fn costs(
+        &self,
+        near: Option<u32>,
+        peer: &Path,
+        calibration: &str,
+        (operation, size): (&str, u64),
+    ) -> Outcome<BTreeMap<String, Cost>> {
+        let (peer, size) = (format!("@{}", peer.display()), size.to_string());
+        let arguments = ["--explain", "--json", "--op", operation, "--size", &size, "--header", HEADER];
+        let arguments = [&arguments[..], &["--peer-address", &peer]].concat();
+        // It fails if there is no transport for the request; what it prints is the same.
+        let (_, printed, errors) = capture(&mut self.info(near, &arguments, calibration), LIMIT)?;
+        let explained: Explained = serde_json::from_str(&printed)
+            .map_err(|error| Failure::new(format!("uct_info --explain: {error}\n{errors}")))?;
+        let usable = explained.explain.candidates.into_iter().filter_map(|candidate| {
+            let name = format!("{}/{}", candidate.transport, candidate.device?);
+            Some((name, Cost { seconds: candidate.total?, is_chosen: candidate.verdict == "CHOSEN" }))
+        });
+        Ok(usable.collect())
+    }
+
+    /// Adds the median of one run, each side on a processor of its own. A way that has failed in a round is not measured again.
+    fn measure(&self, way: &mut Way, round: usize, cable: Option<&Cable>) {
+        if way.times.len() < round {
+            return;
         }
-        if let (true, Some(failure)) = (times.is_empty(), failed) {
-            eprintln!("not measured: {operation} on {name}: {failure}");
+        match self.median(way, cable) {
+            Ok(median) => way.times.push(median),
+            Err(failure) => {
+                eprintln!(
+                    "not measured: {} of {} bytes on {}: {failure}",
+                    way.operation, way.size, way.iface
+                );
+            }
         }
-        Ok(times)
+    }
+
+    fn median(&self, way: &Way, cable: Option<&Cable>) -> Outcome<f64> {
+        let (kind, layout) = way.operation.split_once('_').unwrap_or((&way.operation, ""));
+        let (transport, device) = way.iface.split_once('/').unwrap_or((&way.iface, ""));
+        let (span, [fewest, most]) =
+            if self.is_in_machine { (MACHINE_SPAN, MACHINE_ITERATIONS) } else { (SPAN, ITERATIONS) };
+        // There and back.
+        let iterations = (span / (2.0 * way.costs[0].seconds)).clamp(fewest, most) as u64;
+        let size = way.size;
+        let test = format!("-x {transport} -d {device} -n {iterations} -t {kind}_lat -D {layout} -s {size}");
+        let program = self.programs.join("uct_perftest");
+        let pinned = if self.is_in_machine { "" } else { "-c 0,1" };
+        let printed = match cable {
+            Some(cable) => {
+                Side::new(program, &test, Pin::Option).server("").between(cable).measure(&["--json"])?
+            }
+            None => Side::new(program, &format!("-l {pinned} {test}"), Pin::Not).measure(&["--json"])?,
+        };
+        let measured: Measured =
+            serde_json::from_str(&printed).context(|| "uct_perftest --json".to_owned())?;
+        let entry = measured.results.first().filter(|entry| entry.size == size && entry.latency.p50_ns > 0.0);
+        entry.map(|entry| entry.latency.p50_ns).ok_or_else(|| Failure::new("uct_perftest printed no time"))
     }
 }
 
 /// The names of all operations: `am_short` and so on.
 fn operations() -> impl Iterator<Item = String> {
     KINDS.into_iter().flat_map(|kind| LAYOUTS.map(|layout| format!("{kind}_{layout}")))
+}
+
+/// All of them, beginning with another one each time.
+fn rotated<T>(all: &[T], by: usize) -> impl Iterator<Item = &T> {
+    let (first, last) = all.split_at(by % all.len().max(1));
+    last.iter().chain(first)
 }
