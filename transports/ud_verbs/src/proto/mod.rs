@@ -21,6 +21,7 @@
 
 pub(crate) mod addr;
 mod answer;
+mod backlog;
 mod congestion;
 mod connect;
 mod connection;

@@ -6,6 +6,7 @@
 use std::collections::{HashMap, VecDeque};
 
 use super::answer::Answer;
+use super::backlog::Backlog;
 use super::connection::{Connection, ConnectionId, Failure, Handles, Opening, Phase};
 use super::control::Invitation;
 use super::header::{HEADER_SIZE, Key, flag};
@@ -83,6 +84,9 @@ pub struct Table<T: Handles> {
     pub(super) wheel: Wheel,
     pub(super) keepalive: Keepalive,
     pub(super) pacing: Pacing,
+    pub(super) backlog: Backlog,
+    /// When [`Table::handle_timeout`] last had something to do.
+    pub(super) checked_at: Time,
     /// Since when this side has been looking at its deadlines in time: a silence counts from here at the earliest.
     pub(super) awake_since: Time,
     pub(super) events: VecDeque<Event>,
@@ -183,6 +187,8 @@ impl<T: Handles> Table<T> {
             output_queue: VecDeque::new(),
             wheel: Wheel::new(),
             pacing: Pacing::default(),
+            backlog: Backlog::default(),
+            checked_at: Time::default(),
             awake_since: Time::default(),
             events: VecDeque::new(),
             counters: Counters::default(),

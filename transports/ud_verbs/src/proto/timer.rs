@@ -57,14 +57,25 @@ impl<T: Handles> Table<T> {
         self.wheel.refresh();
     }
 
-    /// Handles all deadlines that have passed. What is to be sent then comes from [`Table::poll_transmit`].
+    /// The interface has taken so many datagrams from the device at a time, and more may wait there.
+    #[inline]
+    pub fn note_backlog(&mut self, datagrams: u32, is_more: bool) {
+        self.backlog.note(datagrams, is_more);
+    }
+
+    /// Handles all deadlines that have passed, unless datagrams wait that have to be received first. What is to be sent then comes from
+    /// [`Table::poll_transmit`].
     pub fn handle_timeout(&mut self, now: Time) {
         let due = self.next_timeout();
         if now < due {
             return;
         }
-        if now.since(due) > ASLEEP {
+        let checked_at = std::mem::replace(&mut self.checked_at, now);
+        if now.since(due.max(checked_at)) > ASLEEP {
             self.awake_since = now;
+        }
+        if self.backlog.puts_off(self.settings.receives) {
+            return;
         }
         self.keep_alive(now);
         self.wheel.advance(now);

@@ -34,12 +34,16 @@ impl Core {
         !self.arrivals.is_empty() || !self.pending_work.is_none()
     }
 
-    /// Polls the device for datagrams, and keeps them for the next progress.
+    /// Polls the device for datagrams, and keeps them for the next progress; returns whether more may have arrived.
     #[inline]
-    pub(crate) fn poll_device(&mut self) {
+    pub(crate) fn poll_device(&mut self) -> bool {
         let mut buffer = WcBuffer::<{ BATCH as usize }>::new();
-        for completion in self.queue.poll(&mut buffer) {
-            self.posted -= 1;
+        let completions = self.queue.poll(&mut buffer);
+        let count = completions.len() as u32;
+        let is_more = count == BATCH;
+        self.table.note_backlog(count, is_more);
+        self.posted -= count;
+        for completion in completions {
             let length = if completion.is_ok() { completion.byte_length() } else { 0 };
             let source = Source::of(completion);
             // SAFETY: the queue pair has only slots of this pool, and the completion ends this one, once.
@@ -55,6 +59,7 @@ impl Core {
                 self.receives.put(arrival);
             }
         }
+        is_more
     }
 
     /// The next datagram that has arrived. An in-order message is taken in, and only has to be delivered: if it acknowledges something
@@ -122,8 +127,18 @@ impl Core {
     /// Receives while the application makes no progress: acknowledgements count, and peers learn that this side is alive.
     /// Messages are kept for progress, and so is which connections may have news.
     pub(crate) fn listen(&mut self) {
+        let polls = self.queue.receive_depth().div_ceil(BATCH);
+        for _ in 0..polls {
+            if !self.listen_once() {
+                return;
+            }
+        }
+    }
+
+    /// As [`Core::listen`], for the next few datagrams; returns whether more may have arrived.
+    fn listen_once(&mut self) -> bool {
         let before = self.arrivals.len();
-        self.poll_device();
+        let is_more = self.poll_device();
         // A datagram without room is dropped as if it were lost: the peer retransmits it.
         let room = self.queue.receive_depth() as usize / 2;
         for arrival in self.arrivals.split_off(before) {
@@ -150,6 +165,7 @@ impl Core {
             }
         }
         self.fill(BATCH);
+        is_more
     }
 
     /// Whether a message to be delivered, or news, waits for the application's progress.
