@@ -113,12 +113,16 @@ impl PeerAddresses {
         Ok(PeerAddresses { ifaces })
     }
 
-    /// The first of the peer's interfaces that an interface reaches.
+    /// The first of the peer's interfaces that an interface reaches. Those on the same device of the same machine are ahead of the others.
     pub(super) fn reach(&self, iface: &Iface) -> Result<IfaceAddress, Box<Verdict>> {
         let own = iface.resource();
+        let own_device = iface.address().map(|address| address.device);
+        let is_own = |peer: &&PeerIface| own_device.as_ref().is_ok_and(|own| *own == peer.address.device);
+        let same_transport = self.ifaces.iter().filter(|peer| peer.address.transport == own.transport);
+        let (near, others): (Vec<_>, Vec<_>) = same_transport.partition(is_own);
         let (mut refusals, mut remedies, mut unlisted) = (Vec::new(), Vec::new(), 0_usize);
         let mut stage = Stage::Unreachable;
-        for peer in self.ifaces.iter().filter(|peer| peer.address.transport == own.transport) {
+        for peer in near.into_iter().chain(others) {
             match iface.is_reachable(&peer.address) {
                 Ok(()) => return Ok(peer.address.clone()),
                 Err(refused) => {

@@ -469,6 +469,23 @@ fn a_message_with_its_header_beyond_the_limit_is_not_chosen() {
 }
 
 #[test]
+fn a_peer_on_this_machine_is_reached_at_the_same_device_first() {
+    let worker = worker(&[("modules", "tcp")]);
+    let selector = Selector::of(&worker, vec![worker.open("tcp", "lo").expect("an interface")]);
+    let [own] = &selector.addresses().ifaces[..] else { panic!("it has one interface") };
+    let mut other = own.clone();
+    // The byte behind the format tells a loopback device from an adapter.
+    other.address.device[3] ^= 1;
+    for ifaces in [vec![other.clone(), own.clone()], vec![own.clone(), other.clone()]] {
+        let choice = selector.choose(&Request::new(Operation::AmShort, 8), Some(&PeerAddresses { ifaces }));
+        assert_eq!(choice.expect("it reaches itself").peer.as_ref(), Some(&own.address));
+    }
+    let others = PeerAddresses { ifaces: vec![other.clone()] };
+    let choice = selector.choose(&Request::new(Operation::AmShort, 8), Some(&others));
+    assert_eq!(choice.expect("the other one is reached").peer, Some(other.address));
+}
+
+#[test]
 fn a_selector_has_its_interfaces_and_the_addresses_by_which_a_peer_reaches_them() {
     let worker = worker(&[("modules", "self")]);
     let selector = Selector::open(&worker, &IfaceOptions::default()).expect("a transport");
