@@ -128,10 +128,10 @@ pub fn run(options: &Options) -> Outcome<u8> {
         return sweep::run(transport, options, &workspace);
     }
     if options.regret {
-        let built = vm::build(&workspace, "release")?;
+        let built = regret::build(&workspace)?;
         let programs = built.program(PROGRAM)?.with_file_name("");
         let (regret, json) = (chosen(&programs, false), options.json.as_deref());
-        return regret::run(&regret, &options.between, json, Some(&workspace));
+        return regret::run(&regret, &options.between, json, Some((&workspace, &built)));
     }
     if options.verbs {
         return in_machine(options, &workspace);
