@@ -99,15 +99,6 @@ pub(super) fn measure(context: &Context, resource: &Resource) -> Result<Measured
     Ok(measured?)
 }
 
-/// Has the other side do something; returns once it has begun, or has reported.
-fn command(line: &Line, command: Command) -> Result<(), Failure> {
-    line.send(Message::Command(command))?;
-    match line.receive()? {
-        Message::Done => Ok(()),
-        message => Err(unexpected(&message)),
-    }
-}
-
 impl Side {
     /// Measures all, and ends the other side's part.
     pub(super) fn measure_all(&self, line: &Line) -> Result<Measured, Failure> {
@@ -128,8 +119,9 @@ impl Side {
             }
         }
         let registered = self.registered_times(line)?;
-        // The other side misses this one's connection no more.
-        command(line, Command::End)?;
+        // The other side misses this one's connection no more. It waits for nothing and closes its own, which is not to be noticed.
+        line.send(Message::Command(Command::End))?;
+        done(line.receive()?)?;
         Ok(Measured { times, registered, streams })
     }
 
@@ -141,13 +133,25 @@ impl Side {
             return Ok(times);
         }
         self.memory.set(RemoteMemory::Registered);
-        command(line, Command::Use(RemoteMemory::Registered))?;
+        self.command(line, Command::Use(RemoteMemory::Registered))?;
         for operation in Operation::ALL.into_iter().filter(|operation| !operation.is_message()) {
             let most_of_other = self.limits.get(&operation).copied().unwrap_or(0);
             let sizes = sizes(&self.ep.iface(), operation, most_of_other);
             times.insert(operation, self.points(line, operation, &sizes)?);
         }
         Ok(times)
+    }
+
+    /// Has the other side do something; returns once it has begun, or has reported. Makes progress meanwhile: the other side first waits until this
+    /// one has acknowledged its messages.
+    fn command(&self, line: &Line, command: Command) -> Result<(), Failure> {
+        line.send(Message::Command(command))?;
+        let mut reply = Ok(None);
+        self.wait(|| {
+            reply = line.poll();
+            !matches!(reply, Ok(None))
+        })?;
+        reply?.map_or_else(|| Err("the other side does not reply".into()), done)
     }
 
     fn points(&self, line: &Line, operation: Operation, sizes: &[usize]) -> Result<Vec<Point>, Failure> {
@@ -164,7 +168,7 @@ impl Side {
     /// Half of a round trip.
     fn ping(&self, line: &Line, operation: Operation, size: usize) -> Result<f64, Failure> {
         self.begin();
-        command(line, Command::Reply(operation, size))?;
+        self.command(line, Command::Reply(operation, size))?;
         let mut number = 0;
         let round_trip = self.undisturbed(|| {
             number += 1;
@@ -178,7 +182,7 @@ impl Side {
     /// From the call to the data.
     fn get(&self, line: &Line, operation: Operation, size: usize) -> Result<f64, Failure> {
         self.begin();
-        command(line, Command::Serve)?;
+        self.command(line, Command::Serve)?;
         self.undisturbed(|| {
             self.post(operation, size, 0)?;
             self.wait(|| self.completion.is_done())
@@ -188,7 +192,7 @@ impl Side {
     /// From one operation to the next, up to the arrival of the last.
     fn stream(&self, line: &Line, operation: Operation, size: usize) -> Result<f64, Failure> {
         self.begin();
-        command(line, Command::Serve)?;
+        self.command(line, Command::Serve)?;
         self.in_flight.set(STREAM_IN_FLIGHT);
         let (start, mut count) = (Instant::now(), 0);
         while start.elapsed() < STREAM_SPAN {
@@ -200,7 +204,7 @@ impl Side {
         self.settle()?;
         self.in_flight.set(1);
         if operation.is_message() {
-            command(line, Command::Await(count))?;
+            self.command(line, Command::Await(count))?;
         }
         Ok(start.elapsed().as_secs_f64() * 1e9 / count as f64)
     }
@@ -230,6 +234,13 @@ impl Side {
             }
         }
         Ok(fastest)
+    }
+}
+
+fn done(message: Message) -> Result<(), Failure> {
+    match message {
+        Message::Done => Ok(()),
+        message => Err(unexpected(&message)),
     }
 }
 
