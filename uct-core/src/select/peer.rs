@@ -36,6 +36,13 @@ pub struct PeerAddresses {
     pub ifaces: Vec<PeerIface>,
 }
 
+impl PeerIface {
+    /// Whether it is on the same device of the same machine as an interface of this process.
+    pub fn is_on_device_of(&self, iface: &Iface) -> bool {
+        iface.address().is_ok_and(|own| own.device == self.address.device)
+    }
+}
+
 impl PeerAddresses {
     /// The addresses of open interfaces; one whose address is not available is left out.
     pub fn of(ifaces: &[Iface]) -> PeerAddresses {
@@ -116,10 +123,8 @@ impl PeerAddresses {
     /// The first of the peer's interfaces that an interface reaches. Those on the same device of the same machine are ahead of the others.
     pub(super) fn reach(&self, iface: &Iface) -> Result<IfaceAddress, Box<Verdict>> {
         let own = iface.resource();
-        let own_device = iface.address().map(|address| address.device);
-        let is_own = |peer: &&PeerIface| own_device.as_ref().is_ok_and(|own| *own == peer.address.device);
         let same_transport = self.ifaces.iter().filter(|peer| peer.address.transport == own.transport);
-        let (near, others): (Vec<_>, Vec<_>) = same_transport.partition(is_own);
+        let (near, others): (Vec<_>, Vec<_>) = same_transport.partition(|peer| peer.is_on_device_of(iface));
         let (mut refusals, mut remedies, mut unlisted) = (Vec::new(), Vec::new(), 0_usize);
         let mut stage = Stage::Unreachable;
         for peer in near.into_iter().chain(others) {

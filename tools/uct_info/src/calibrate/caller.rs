@@ -49,14 +49,16 @@ impl Listening {
         })
     }
 
-    /// The first of its interfaces that an interface reaches, as selection has it; or why none.
+    /// The first of its interfaces that an interface reaches, those on the same device of this machine ahead of the others, as selection has it; or
+    /// why none.
     pub(super) fn reach(&self, iface: &Iface) -> Result<Reached, String> {
         let transport = &iface.resource().transport;
         let mut refusals = Vec::new();
-        for (number, offered) in self.offer.ifaces.iter().enumerate() {
-            if offered.address.transport != *transport {
-                continue;
-            }
+        let numbered = self.offer.ifaces.iter().enumerate();
+        let same_transport = numbered.filter(|(_, offered)| offered.address.transport == *transport);
+        let (near, others): (Vec<_>, Vec<_>) =
+            same_transport.partition(|(_, offered)| offered.is_on_device_of(iface));
+        for (number, offered) in near.into_iter().chain(others) {
             match iface.is_reachable(&offered.address) {
                 Ok(()) => {
                     let (device, address) = (offered.device.clone(), offered.address.clone());
