@@ -160,11 +160,12 @@ impl Worker {
     /// Returns how many events were handled; 0 means that there was nothing to do.
     ///
     /// Of several interfaces, one that has had no event in 4,096 calls while another had some is *idle*: it is polled now and then only, until it
-    /// has an event again or its transport has something to send. So an interface that carries nothing costs nearly nothing. An event on an idle one is handled at
+    /// has an event again or its transport asks for it, as `tcp` does when it has something to send. So an interface that carries nothing costs nearly nothing. An event on an idle one is handled at
     /// most 4 µs later for each idle interface ([`IDLE_PACE`](ucs::datastruct::callbackq::IDLE_PACE)), and then at the next of the checks. These are at most 64 calls
     /// apart ([`IDLE_INTERVAL`](ucs::datastruct::callbackq::IDLE_INTERVAL)), and in a program that calls it rarely at most 2 ms or one call, whichever is longer; one
     /// that has called it without pauses and begins to call it rarely needs up to 64 calls once. The first call after [`Worker::arm`] or [`Worker::wait`] polls
-    /// every interface. Opening or closing an interface makes all active; silence does not.
+    /// every interface. Opening or closing an interface makes all active; silence does not. What another transport than `tcp` leaves to progress, because there is no room
+    /// yet or to connect, close or flush, waits for the next check, too.
     ///
     /// In a forked child it does nothing and logs that once: the worker belongs to the parent.
     ///

@@ -14,7 +14,7 @@ use uct_plugin::{AmHandlers, Failure, Result};
 use crate::config::TcpConfig;
 use crate::io::device::{self, Family};
 use crate::io::listener;
-use crate::link::agenda::AskProgress;
+use crate::link::agenda::RequestProgress;
 use crate::link::half_open::HalfOpenList;
 use crate::link::route;
 use crate::link::shared::{LISTENERS, Shared};
@@ -50,7 +50,7 @@ impl TcpIface {
         config: TcpConfig,
         am: AmHandlers,
         errors: ErrorHandler,
-        progress: AskProgress,
+        progress: RequestProgress,
         headroom: usize,
     ) -> Result<Rc<TcpIface>, Failure> {
         let families = device::families(&config.af_prio)?;

@@ -36,13 +36,6 @@ pub struct PeerAddresses {
     pub ifaces: Vec<PeerIface>,
 }
 
-impl PeerIface {
-    /// Whether it is on the same device of the same machine as an interface of this process.
-    pub fn is_on_device_of(&self, iface: &Iface) -> bool {
-        iface.address().is_ok_and(|own| own.device == self.address.device)
-    }
-}
-
 impl PeerAddresses {
     /// The addresses of open interfaces; one whose address is not available is left out.
     pub fn of(ifaces: &[Iface]) -> PeerAddresses {
@@ -120,14 +113,24 @@ impl PeerAddresses {
         Ok(PeerAddresses { ifaces })
     }
 
-    /// The first of the peer's interfaces that an interface reaches. Those on the same device of the same machine are ahead of the others.
+    /// The peer's interfaces of the transport of `iface`, with their numbers, in the order in which selection tries them: those on the same device of
+    /// the same machine first.
+    pub fn in_order_for(&self, iface: &Iface) -> Vec<(usize, &PeerIface)> {
+        let transport = &iface.resource().transport;
+        let own = iface.address().map(|address| address.device).ok();
+        let numbered = self.ifaces.iter().enumerate();
+        let mut in_order: Vec<_> =
+            numbered.filter(|(_, peer)| peer.address.transport == *transport).collect();
+        in_order.sort_by_key(|(_, peer)| own.as_ref() != Some(&peer.address.device));
+        in_order
+    }
+
+    /// The first of the peer's interfaces that an interface reaches.
     pub(super) fn reach(&self, iface: &Iface) -> Result<IfaceAddress, Box<Verdict>> {
         let own = iface.resource();
-        let same_transport = self.ifaces.iter().filter(|peer| peer.address.transport == own.transport);
-        let (near, others): (Vec<_>, Vec<_>) = same_transport.partition(|peer| peer.is_on_device_of(iface));
         let (mut refusals, mut remedies, mut unlisted) = (Vec::new(), Vec::new(), 0_usize);
         let mut stage = Stage::Unreachable;
-        for peer in near.into_iter().chain(others) {
+        for (_, peer) in self.in_order_for(iface) {
             match iface.is_reachable(&peer.address) {
                 Ok(()) => return Ok(peer.address.clone()),
                 Err(refused) => {

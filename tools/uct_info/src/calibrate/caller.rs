@@ -49,16 +49,11 @@ impl Listening {
         })
     }
 
-    /// The first of its interfaces that an interface reaches, those on the same device of this machine ahead of the others, as selection has it; or
-    /// why none.
+    /// The first of its interfaces that an interface reaches, as selection has it; or why none.
     pub(super) fn reach(&self, iface: &Iface) -> Result<Reached, String> {
         let transport = &iface.resource().transport;
         let mut refusals = Vec::new();
-        let numbered = self.offer.ifaces.iter().enumerate();
-        let same_transport = numbered.filter(|(_, offered)| offered.address.transport == *transport);
-        let (near, others): (Vec<_>, Vec<_>) =
-            same_transport.partition(|(_, offered)| offered.is_on_device_of(iface));
-        for (number, offered) in near.into_iter().chain(others) {
+        for (number, offered) in self.offer.in_order_for(iface) {
             match iface.is_reachable(&offered.address) {
                 Ok(()) => {
                     let (device, address) = (offered.device.clone(), offered.address.clone());

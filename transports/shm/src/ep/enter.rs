@@ -56,7 +56,7 @@ impl ShmEp {
             }
         }
         if member.is_closed(FENCED) {
-            if !connection.is_idle() {
+            if connection.has_outstanding() {
                 return Err(self.blocked(BlockedOn::Fence));
             }
             member.open(FENCED);

@@ -55,9 +55,9 @@ impl Connection {
         })
     }
 
-    /// Whether the peer carries nothing out.
-    pub(crate) fn is_idle(&self) -> bool {
-        self.emulation.get().is_none_or(|emulation| emulation.is_idle())
+    /// Whether the peer is to carry something out.
+    pub(crate) fn has_outstanding(&self) -> bool {
+        self.emulation.get().is_some_and(|emulation| !emulation.is_idle())
     }
 
     /// Flushes what an endpoint has started, as [`Emulation::flush`].
@@ -94,7 +94,7 @@ impl Connection {
 
     /// Keeps an endpoint's operations back until those ahead are done.
     pub(crate) fn fence(&self, member: &Member) {
-        if !self.is_idle() {
+        if self.has_outstanding() {
             member.close(FENCED);
         }
     }
@@ -134,7 +134,7 @@ impl Connection {
             BlockedOn::Block(place) => self.channel.rings.sender.has_block(place),
             BlockedOn::Window => self.emulation().has_room(),
             BlockedOn::Response => self.emulation().has_answer(),
-            BlockedOn::Fence => self.is_idle(),
+            BlockedOn::Fence => !self.has_outstanding(),
             BlockedOn::Welcome => self.channel.peer().is_some(),
             BlockedOn::Segment(key) => !self.channel.waits_for_segment(key),
             BlockedOn::BrokenChannel => true,

@@ -51,7 +51,7 @@ impl Table {
 
     /// Whether nothing that peers carry out is outstanding.
     pub(crate) fn is_idle(&self) -> bool {
-        self.connections.borrow().iter().all(|(_, connection)| connection.is_idle())
+        self.connections.borrow().iter().all(|(_, connection)| !connection.has_outstanding())
     }
 
     /// Whether a connection can give memory back when it is idle.

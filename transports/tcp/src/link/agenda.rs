@@ -24,14 +24,14 @@ const LATER: u8 = 16;
 const NESTING: u32 = 32;
 
 /// Asks the host to call progress.
-pub(crate) type AskProgress = Box<dyn Fn()>;
+pub(crate) type RequestProgress = Box<dyn Fn()>;
 
 /// Work that connections leave to progress. Whatever is noted makes it busy, and has the host call progress, which it does only now and
 /// then for an interface without traffic.
 pub(crate) struct Agenda {
     /// `BUSY`, `PACKING`, `DEEPEST`, `OVER`, `LATER`.
     state: Cell<u8>,
-    ask_progress: AskProgress,
+    request_progress: RequestProgress,
     /// Progress, handlers and completions that are running, one inside the other.
     depth: Cell<u32>,
     serving: Cell<bool>,
@@ -49,10 +49,10 @@ pub(crate) struct Agenda {
 }
 
 impl Agenda {
-    pub(crate) fn new(ask_progress: AskProgress) -> Agenda {
+    pub(crate) fn new(request_progress: RequestProgress) -> Agenda {
         Agenda {
             state: Cell::default(),
-            ask_progress,
+            request_progress,
             depth: Cell::default(),
             serving: Cell::default(),
             dirty: RefCell::default(),
@@ -69,13 +69,13 @@ impl Agenda {
     /// Something was sent. Progress finds the reply at once.
     #[inline]
     pub(crate) fn expect_reply(&self) {
-        (self.ask_progress)();
+        (self.request_progress)();
     }
 
     fn leave_to_progress(&self, when: u8) {
         let state = self.state.get();
         if state & (BUSY | LATER) == 0 {
-            (self.ask_progress)();
+            (self.request_progress)();
         }
         self.state.set(state | when);
     }

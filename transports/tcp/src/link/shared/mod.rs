@@ -21,7 +21,7 @@ use uct_plugin::traits::ErrorHandler;
 use uct_plugin::{AmHandlers, Completion, Disposition, Failure, Result};
 
 use super::admission::Accepted;
-use super::agenda::{Agenda, AskProgress};
+use super::agenda::{Agenda, RequestProgress};
 use super::announced::Announced;
 use super::conn_id::ConnId;
 use super::timers::Timers;
@@ -123,7 +123,7 @@ impl Shared {
         am: AmHandlers,
         errors: ErrorHandler,
         headroom: usize,
-        progress: AskProgress,
+        progress: RequestProgress,
     ) -> Result<Shared, Failure> {
         let system = |error: SystemError| Failure::new(Error::from(&error), error.to_string());
         let events = EventSet::new().map_err(system)?;
