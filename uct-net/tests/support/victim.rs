@@ -74,9 +74,12 @@ impl Victim {
     }
 }
 
-/// Stops this process. Returns when it goes on.
+/// Stops this process, here: a signal to the process instead of the thread may reach another thread, and this one would run on until that
+/// one has woken up. Returns when the process goes on.
 pub fn stop_here() {
-    kill_process(rustix::process::getpid(), Signal::STOP).expect("it is this process");
+    // SAFETY: it has no preconditions.
+    let outcome = unsafe { libc::raise(libc::SIGSTOP) };
+    assert_eq!(outcome, 0, "it is this process");
 }
 
 /// The connection of the process that is to be stopped: as `client TRANSPORT ADDRESS`, or as a listener that prints its address.
