@@ -44,9 +44,7 @@ impl Programs {
             return figure(&directory.join(program), arguments);
         }
         if FLOORS.contains(&program) {
-            let mut floor = command("taskset");
-            floor.args(["-c", "0,1"]).arg(self.floors.join(program)).args(arguments.split_whitespace());
-            return number(&succeed(&mut floor)?);
+            return floor(&self.floors.join(program), arguments);
         }
         if program == RSTREAM {
             return rstream(arguments, metric);
@@ -311,6 +309,18 @@ pub fn json_figure(printed: &str, figure: &Figure) -> Outcome<f64> {
     value
         .map(|value| value * figure.factor)
         .ok_or_else(|| Failure::new(format!("uct_perftest's JSON has no number at {pointer}:\n{printed}")))
+}
+
+/// A floor, on two processors.
+fn floor(program: &Path, arguments: &str) -> Outcome<f64> {
+    let mut floor = command("taskset");
+    floor.args(["-c", "0,1"]).arg(program).args(arguments.split_whitespace());
+    number(&succeed(&mut floor)?)
+}
+
+/// Time of a cache line from one processor to the other, ns, by its floor, in some milliseconds.
+pub fn cache_line(program: &Path) -> Outcome<f64> {
+    floor(program, "300")
 }
 
 /// Compiles the floors with rustc alone: they need only std.

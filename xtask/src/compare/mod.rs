@@ -5,6 +5,7 @@
 
 mod cable;
 mod measure;
+mod placement;
 mod regret;
 mod rounds;
 mod sweep;
@@ -38,7 +39,7 @@ pub struct Options {
     #[arg(value_name = "NAME")]
     only: Option<String>,
 
-    /// How often each is measured [default: 5; for a sweep 3; for --regret 21, in a virtual machine 1]
+    /// How often each is measured [default: 5; for a sweep 9; for --regret 21, in a virtual machine 1]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..))]
     rounds: Option<u8>,
 

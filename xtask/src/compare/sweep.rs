@@ -1,12 +1,15 @@
 //! `cargo xtask compare --sweep TRANSPORT`: latency and bandwidth over the size of the message, of every operation and layout: the
 //! newest UCX, ours with the transport named on both sides, and ours with every transport open at the server.
-//! Built on the measurements and rounds of `compare`.
+//! A figure is the median of the measurements that found the processors in one placement. A round measures all sizes, so that the
+//! measurements of one size lie some time apart.
+//! Built on the measurements and placements of `compare`.
 
 #[path = "../../../tools/uct_perftest/src/chart.rs"]
 mod chart;
 
-use super::measure::{Pin, Side, json_figure, ucx_figure};
-use super::rounds::{MEASURED, OPEN, OURS, Rounds, UCX};
+use super::measure::{self, Pin, Side, json_figure, ucx_figure};
+use super::placement::{self, Awake, Placement};
+use super::rounds::{OPEN, OURS, UCX, median};
 use super::table::{Figure, Metric};
 use super::wheel::Peer;
 use super::{apt, digits, vm};
@@ -17,6 +20,7 @@ use chart::{Chart, Series, draw};
 use clap::Args;
 use comfy_table::{CellAlignment, presets::UTF8_FULL_CONDENSED};
 use serde_json::{Value, json};
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 /// What a sweep has besides.
@@ -31,13 +35,14 @@ pub struct Sweeping {
     #[arg(value_parser = clap::value_parser!(u64).range(1..=1 << 26))]
     sizes: Vec<u64>,
 
-    /// Draw a picture for each operation, TRANSPORT-OPERATION.svg in this directory
+    /// Draw a picture for each operation, TRANSPORT-OPERATION.svg in this directory; with `-near` and `-distant` if the processors
+    /// moved
     #[arg(long, value_name = "DIRECTORY", requires = "sweep")]
     svg: Option<PathBuf>,
 }
 
-/// Rounds of a point.
-const ROUNDS: u8 = 3;
+/// Rounds of a point: each placement needs some.
+const ROUNDS: u8 = 9;
 const LARGEST: u64 = 1 << 20;
 /// Sizes between the powers of two, where layouts and buffers end.
 const BETWEEN: [u64; 3] = [48, 80, 8000];
@@ -80,11 +85,37 @@ const LAYOUTS: [(&str, [&str; 3]); 3] = [
     ("zcopy", ["#a63603", "#08306b", "#00441b"]),
 ];
 
-/// What is measured: a test in one layout, and the rounds of each size.
+/// What is measured: a test in one layout, and what was taken of it.
 struct Curve {
     test: &'static Test,
     layout: &'static str,
-    points: Vec<(u64, Rounds)>,
+    taken: Vec<Taken>,
+}
+
+/// One measurement.
+struct Taken {
+    size: u64,
+    whose: usize,
+    /// Time of a cache line meanwhile; `None` if a processor moved.
+    cache_line: Option<f64>,
+    figure: f64,
+}
+
+/// What was measured of each size in one placement.
+type Points = BTreeMap<u64, Point>;
+
+/// The figures of each of the three.
+#[derive(Default)]
+struct Point([Vec<f64>; 3]);
+
+impl Point {
+    fn median(&self, whose: usize) -> Option<f64> {
+        median(self.0[whose].clone())
+    }
+
+    fn ratio(&self, of: usize, to: usize) -> Option<f64> {
+        Some(self.median(of)? / self.median(to)?)
+    }
 }
 
 /// What is measured.
@@ -92,6 +123,8 @@ struct Contestants<'a> {
     transport: &'a str,
     ours: PathBuf,
     ucx: Peer,
+    /// The program that measures the time of a cache line.
+    cache_line: PathBuf,
 }
 
 /// Measures and prints the curves. What fails is shown, and the status is 1.
@@ -103,17 +136,21 @@ pub fn run(transport: &str, options: &super::Options, workspace: &Workspace) -> 
         None => Peer::of_wheel(workspace.target())?,
     };
     let built = vm::build_packages(workspace, "release", ["uct_perftest"].into_iter())?;
-    let contestants = Contestants { transport, ours: built.program("uct_perftest")?.to_owned(), ucx };
+    let floors = workspace.target().join("floors");
+    measure::compile_floors(&workspace.root().join("xtask/floors"), &floors)?;
+    let ours = built.program("uct_perftest")?.to_owned();
+    let contestants = Contestants { transport, ours, ucx, cache_line: floors.join("cacheline") };
+    let _awake = Awake::start()?;
     let sizes = if sweeping.sizes.is_empty() { standard_sizes() } else { sweeping.sizes.clone() };
     let is_wanted = |name: &str| options.only.as_ref().is_none_or(|only| name.contains(only.as_str()));
 
     let (mut curves, mut complaints) = (Vec::new(), Vec::new());
     for test in &TESTS {
         for (layout, _) in LAYOUTS {
-            let mut curve = Curve { test, layout, points: Vec::new() };
+            let mut curve = Curve { test, layout, taken: Vec::new() };
             if is_wanted(&curve.name()) {
-                curve.measure(&contestants, &sizes, options.rounds(ROUNDS), &mut complaints);
-                curves.extend((!curve.points.is_empty()).then_some(curve));
+                curve.measure(&contestants, &sizes, options.rounds(ROUNDS), &mut complaints)?;
+                curves.extend((!curve.taken.is_empty()).then_some(curve));
             }
         }
     }
@@ -121,23 +158,31 @@ pub fn run(transport: &str, options: &super::Options, workspace: &Workspace) -> 
         let names = "expected a part of a name such as `am_lat bcopy`";
         complaints.push(format!("nothing was measured over {transport}; NAME: {names}"));
     }
-    for curve in &curves {
-        println!("{} over {transport}, {}\n{}", curve.name(), curve.test.metric.unit(), curve.table());
+    let taken: Vec<&Taken> = curves.iter().flat_map(|curve| &curve.taken).collect();
+    let placements = placement::placements(taken.iter().filter_map(|taken| taken.cache_line).collect());
+    for placement in &placements {
+        println!("{}, in {} of {} measurements:", placement.name(), placement.count, taken.len());
+        for curve in &curves {
+            let points = curve.points(placement);
+            println!("{} over {transport}, {}\n{}", curve.name(), curve.test.metric.unit(), table(&points));
+        }
     }
     println!(
-        "Beside {}. Medians of the rounds, in turn; ratios are medians of the rounds' ratios. A size beyond a limit has no figure.\n\
-         open: ours with every transport open at the server.",
+        "Beside {}, in turn; medians, and ratios of medians. No figure: the size is beyond a limit, or no measurement found this\n\
+         placement. open: ours with every transport open at the server.",
         contestants.ucx.name
     );
     if let Some(file) = &options.json {
-        let text = format!("{:#}\n", document(&contestants, &curves));
+        let text = format!("{:#}\n", document(&contestants, &placements, &curves));
         std::fs::write(file, text).context(|| format!("--json {}", file.display()))?;
     }
     if let Some(directory) = &sweeping.svg {
         std::fs::create_dir_all(directory).context(|| format!("--svg {}", directory.display()))?;
-        for (name, picture) in pictures(&contestants, &curves) {
-            let file = directory.join(name);
-            std::fs::write(&file, picture).context(|| format!("--svg {}", file.display()))?;
+        for (suffix, placement) in placement::ends(&placements) {
+            for (name, picture) in pictures(&contestants, placement, &curves) {
+                let file = directory.join(format!("{name}{suffix}.svg"));
+                std::fs::write(&file, picture).context(|| format!("--svg {}", file.display()))?;
+            }
         }
     }
     complaints.iter().for_each(|complaint| eprintln!("{complaint}"));
@@ -156,75 +201,65 @@ impl Curve {
         format!("{} {}", self.test.ours, self.layout)
     }
 
-    /// Measures size by size, each of the three in turn, from small to large. One that a size is too large for is not asked again.
+    /// In each round all sizes from small to large, of each size the three in turn. One that a size is too large for is not asked again.
     fn measure(
         &mut self,
         contestants: &Contestants,
         sizes: &[u64],
         wanted: u8,
         complaints: &mut Vec<String>,
-    ) {
-        let mut goes_on = [true; 3];
-        for &size in sizes {
-            let mut rounds = Rounds::new(self.test.metric, None);
-            for taken in 0..usize::from(wanted) {
-                let mut round = [None; MEASURED];
-                for whose in (0..3).map(|turn| (taken + turn) % 3) {
-                    if !goes_on[whose] {
-                        continue;
+    ) -> Outcome {
+        // The size from which on it is not measured.
+        let mut ends = [u64::MAX; 3];
+        let mut before = contestants.cache_line()?;
+        for round in 0..usize::from(wanted) {
+            eprintln!("{} over {}, round {} of {wanted}", self.name(), contestants.transport, round + 1);
+            for (&size, turn) in sizes.iter().flat_map(|size| (0..3).map(move |turn| (size, turn))) {
+                let whose = (round + turn) % 3;
+                if size >= ends[whose] {
+                    continue;
+                }
+                match contestants.measure(whose, self.test, self.layout, size) {
+                    Ok(figure) => {
+                        let behind = contestants.cache_line()?;
+                        let cache_line = placement::during(before, behind);
+                        self.taken.push(Taken { size, whose, cache_line, figure });
+                        before = behind;
                     }
-                    match contestants.measure(whose, self.test, self.layout, size) {
-                        Ok(figure) => round[whose] = Some(figure),
-                        Err(failure) => {
-                            goes_on[whose] = false;
-                            if !is_limit(&failure) {
-                                complaints.push(format!("{} of {size} bytes: {failure}", self.name()));
-                            }
+                    Err(failure) => {
+                        ends[whose] = size;
+                        if !is_limit(&failure) {
+                            complaints.push(format!("{} of {size} bytes: {failure}", self.name()));
                         }
                     }
                 }
-                rounds.add(round);
             }
-            if [OPEN, UCX, OURS].iter().all(|&whose| rounds.median(whose).is_none()) {
-                return;
-            }
-            let [ucx, ours] = [UCX, OURS].map(|whose| figure(rounds.median(whose)));
-            eprintln!("{} of {size} bytes: UCX {ucx}, ours {ours} {}", self.name(), self.test.metric.unit());
-            self.points.push((size, rounds));
         }
+        Ok(())
     }
 
-    fn table(&self) -> comfy_table::Table {
-        let mut shown = comfy_table::Table::new();
-        shown.load_style(UTF8_FULL_CONDENSED);
-        shown.set_header(["bytes", "UCX", "ours", "open", "ours/UCX", "open/UCX", "open/ours"]);
-        for (size, rounds) in &self.points {
-            let [ucx, ours, open] = [UCX, OURS, OPEN].map(|whose| figure(rounds.median(whose)));
-            let ratio =
-                |of, to| rounds.ratio(of, to).map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.2}"));
-            shown.add_row([
-                size.to_string(),
-                ucx,
-                ours,
-                open,
-                ratio(OURS, UCX),
-                ratio(OPEN, UCX),
-                ratio(OPEN, OURS),
-            ]);
+    fn points(&self, placement: &Placement) -> Points {
+        let mut points = Points::new();
+        for taken in &self.taken {
+            let point = points.entry(taken.size).or_default();
+            if taken.cache_line.is_some_and(|time| placement.contains(time)) {
+                point.0[taken.whose].push(taken.figure);
+            }
         }
-        shown.column_iter_mut().for_each(|column| column.set_cell_alignment(CellAlignment::Right));
-        shown
+        points
     }
 
-    fn document(&self) -> Value {
-        let points = self.points.iter().map(|(size, rounds)| {
+    fn document(&self, placement: &Placement) -> Value {
+        let points = self.points(placement);
+        let points = points.iter().map(|(size, point)| {
             json!({
                 "size": size,
-                "ucx": rounds.median(UCX),
-                "ours": rounds.median(OURS),
-                "open": rounds.median(OPEN),
-                "ours_to_ucx": rounds.ratio(OURS, UCX),
-                "open_to_ours": rounds.ratio(OPEN, OURS),
+                "ucx": point.median(UCX),
+                "ours": point.median(OURS),
+                "open": point.median(OPEN),
+                "ours_to_ucx": point.ratio(OURS, UCX),
+                "open_to_ours": point.ratio(OPEN, OURS),
+                "measurements": { "ucx": point.0[UCX], "ours": point.0[OURS], "open": point.0[OPEN] },
             })
         });
         let points: Vec<Value> = points.collect();
@@ -233,8 +268,20 @@ impl Curve {
     }
 }
 
-fn figure(figure: Option<f64>) -> String {
-    figure.map_or_else(|| "-".to_owned(), digits)
+fn table(points: &Points) -> comfy_table::Table {
+    let or_dash = |figure: Option<String>| figure.unwrap_or_else(|| "-".to_owned());
+    let mut shown = comfy_table::Table::new();
+    shown.load_style(UTF8_FULL_CONDENSED);
+    shown.set_header(["bytes", "UCX", "ours", "open", "ours/UCX", "open/UCX", "open/ours", "measured"]);
+    for (size, point) in points {
+        let [ucx, ours, open] = [UCX, OURS, OPEN].map(|whose| or_dash(point.median(whose).map(digits)));
+        let [first, second, third] = [(OURS, UCX), (OPEN, UCX), (OPEN, OURS)]
+            .map(|(of, to)| or_dash(point.ratio(of, to).map(|ratio| format!("{ratio:.2}"))));
+        let counts = [UCX, OURS, OPEN].map(|whose| point.0[whose].len().to_string()).join(" ");
+        shown.add_row([size.to_string(), ucx, ours, open, first, second, third, counts]);
+    }
+    shown.column_iter_mut().for_each(|column| column.set_cell_alignment(CellAlignment::Right));
+    shown
 }
 
 impl Contestants<'_> {
@@ -273,6 +320,11 @@ impl Contestants<'_> {
         json_figure(&side.measure(&["--json"])?, &Figure { pointer: pointer.to_owned(), factor })
     }
 
+    /// Time of a cache line from one processor to the other, ns.
+    fn cache_line(&self) -> Outcome<f64> {
+        measure::cache_line(&self.cache_line)
+    }
+
     /// `self` connects a process with itself only.
     fn looped(&self, arguments: &str) -> String {
         if self.transport == "self" { format!("-l {arguments}") } else { arguments.to_owned() }
@@ -292,13 +344,17 @@ fn is_limit(failure: &Failure) -> bool {
     SIGNS.iter().any(|sign| text.contains(sign))
 }
 
-fn document(contestants: &Contestants, curves: &[Curve]) -> Value {
-    let curves: Vec<Value> = curves.iter().map(Curve::document).collect();
-    json!({ "transport": contestants.transport, "ucx": contestants.ucx.name, "curves": curves })
+fn document(contestants: &Contestants, placements: &[Placement], curves: &[Curve]) -> Value {
+    let placements = placements.iter().map(|placement| {
+        let curves: Vec<Value> = curves.iter().map(|curve| curve.document(placement)).collect();
+        json!({ "placement": placement.name(), "measurements": placement.count, "curves": curves })
+    });
+    let placements: Vec<Value> = placements.collect();
+    json!({ "transport": contestants.transport, "ucx": contestants.ucx.name, "placements": placements })
 }
 
-/// A picture for each operation, with its file's name.
-fn pictures(contestants: &Contestants, curves: &[Curve]) -> Vec<(String, String)> {
+/// A picture for each operation in one placement, with its name.
+fn pictures(contestants: &Contestants, placement: &Placement, curves: &[Curve]) -> Vec<(String, String)> {
     let mut pictures = Vec::new();
     for test in &TESTS {
         let mut series = Vec::new();
@@ -306,10 +362,11 @@ fn pictures(contestants: &Contestants, curves: &[Curve]) -> Vec<(String, String)
             let colours =
                 LAYOUTS.iter().find(|(layout, _)| *layout == curve.layout).map_or([""; 3], |found| found.1);
             let lines = [(UCX, "UCX"), (OURS, "ours"), (OPEN, "open")];
+            let measured = curve.points(placement);
             for ((whose, name), colour) in lines.into_iter().zip(colours) {
-                let points = curve.points.iter();
+                let points = measured.iter();
                 let points: Vec<(f64, f64)> =
-                    points.filter_map(|(size, rounds)| Some((*size as f64, rounds.median(whose)?))).collect();
+                    points.filter_map(|(size, point)| Some((*size as f64, point.median(whose)?))).collect();
                 if !points.is_empty() {
                     series.push(Series { name: format!("{name} {}", curve.layout), colour, points });
                 }
@@ -320,12 +377,17 @@ fn pictures(contestants: &Contestants, curves: &[Curve]) -> Vec<(String, String)
         }
         let transport = contestants.transport;
         let chart = Chart {
-            title: format!("{} over {transport}, beside {}", test.ours, contestants.ucx.name),
+            title: format!(
+                "{} over {transport}, beside {}; {}",
+                test.ours,
+                contestants.ucx.name,
+                placement.name()
+            ),
             vertical: test.metric.unit().to_owned(),
             horizontal: "bytes of a message".to_owned(),
             series,
         };
-        pictures.push((format!("{transport}-{}.svg", test.ours), draw(&chart, tick)));
+        pictures.push((format!("{transport}-{}", test.ours), draw(&chart, tick)));
     }
     pictures
 }
@@ -375,19 +437,30 @@ mod tests {
 
     #[test]
     fn a_curve_has_a_line_for_each_side_that_was_measured() {
-        let mut rounds = Rounds::new(Metric::Latency, None);
-        rounds.add([Some(90.0), None, Some(80.0), None]);
-        let curve = Curve { test: &TESTS[0], layout: "bcopy", points: vec![(1024, rounds)] };
+        let taken =
+            |whose, cache_line, figure| Taken { size: 1024, whose, cache_line: Some(cache_line), figure };
+        let taken = vec![
+            taken(OPEN, 40.0, 90.0),
+            taken(OURS, 41.0, 80.0),
+            taken(OURS, 42.0, 80.0),
+            taken(OURS, 130.0, 180.0),
+        ];
+        let curve = Curve { test: &TESTS[0], layout: "bcopy", taken };
+        let placements = placement::placements(vec![40.0, 41.0, 130.0]);
         let ucx = Peer { program: "ucx_perftest".into(), libraries: None, name: "UCX <1.22>".to_owned() };
-        let contestants = Contestants { transport: "posix", ours: "uct_perftest".into(), ucx };
-        let table = curve.table().to_string();
+        let (ours, cache_line) = ("uct_perftest".into(), "cacheline".into());
+        let contestants = Contestants { transport: "posix", ours, ucx, cache_line };
+        let table = table(&curve.points(&placements[0])).to_string();
         assert!(table.contains("1024") && table.contains("1.12"), "{table}");
         let curves = [curve];
-        let document = document(&contestants, &curves);
-        assert_eq!(document.pointer("/curves/0/points/0/ours"), Some(&json!(80.0)));
-        assert_eq!(document.pointer("/curves/0/points/0/ucx"), Some(&Value::Null));
-        let [(name, picture)] = &pictures(&contestants, &curves)[..] else { panic!("one picture") };
-        assert_eq!(name, "posix-am_lat.svg");
+        let document = document(&contestants, &placements, &curves);
+        assert_eq!(document.pointer("/placements/0/curves/0/points/0/ours"), Some(&json!(80.0)));
+        assert_eq!(document.pointer("/placements/0/curves/0/points/0/ucx"), Some(&Value::Null));
+        assert_eq!(document.pointer("/placements/1/curves/0/points/0/ours"), Some(&json!(180.0)));
+        let [(name, picture)] = &pictures(&contestants, &placements[0], &curves)[..] else {
+            panic!("one picture")
+        };
+        assert_eq!(name, "posix-am_lat");
         assert_eq!(picture.matches("<polyline").count(), 2);
         assert!(
             picture.contains("ours bcopy")
