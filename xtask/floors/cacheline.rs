@@ -1,5 +1,5 @@
 //! The floor of shared memory latency: a cache line that goes to another core and back.
-//! Prints nanoseconds one way, the median of batches: of so many as the argument says, without one of 5000. Compiled by
+//! Prints nanoseconds one way, the median of batches: of as many as the argument says, of 5000 without an argument. Compiled by
 //! `cargo xtask compare`; needs std alone.
 
 use std::hint::spin_loop;

@@ -83,8 +83,12 @@ impl Server {
         events.add(&listener, Events::READ, CLIENT)?;
         let workers = Arc::new(Workers::new());
         let seen = Arc::clone(&workers);
-        let thread =
-            thread::Builder::new().name(THREAD.to_owned()).spawn(move || serve(&events, &listener, &seen));
+        // The thread has the descriptor too: one that is closed behind its signal is not reported any more.
+        let signalled = Arc::clone(&stop);
+        let thread = thread::Builder::new().name(THREAD.to_owned()).spawn(move || {
+            serve(&events, &listener, &seen);
+            drop(signalled);
+        });
         if let Err(error) = thread.and_then(|_detached| fs::rename(&unfinished, &path)) {
             stop.signal();
             let _ = fs::remove_file(&unfinished);

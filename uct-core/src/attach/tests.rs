@@ -6,6 +6,8 @@ use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 use rustix::process::Uid;
 use rustix::thread::set_thread_uid;
@@ -94,6 +96,23 @@ fn a_worker_without_progress_is_reported_and_asked_only_once() {
     replies[0].send(report(7)).expect("the server is there");
     let workers = read(&path).expect("a reply").workers;
     assert!(workers[0].report.is_none() && asked.lock().expect("no panic").len() == 1, "{workers:?}");
+}
+
+#[test]
+fn the_thread_of_a_server_ends_with_it() {
+    let (_root, path) = directory();
+    (0..50).for_each(|_| drop(Server::start(&path).expect("it starts")));
+    let threads = || {
+        let tasks = fs::read_dir("/proc/self/task").expect("the threads").flatten();
+        let names = tasks.filter_map(|task| fs::read_to_string(task.path().join("comm")).ok());
+        names.filter(|name| name.trim_end() == super::server::THREAD).count()
+    };
+    let since = Instant::now();
+    // Other tests of this process have servers too.
+    while threads() > 10 {
+        assert!(since.elapsed() < Duration::from_secs(20), "{} threads are left", threads());
+        sleep(Duration::from_millis(1));
+    }
 }
 
 #[test]

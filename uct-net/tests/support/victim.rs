@@ -74,8 +74,8 @@ impl Victim {
     }
 }
 
-/// Stops this process, here: a signal to the process instead of the thread may reach another thread, and this one would run on until that
-/// one has woken up. Returns when the process goes on.
+/// Stops this process, and returns when it goes on. The signal is the calling thread's: one to the process may be taken by another
+/// thread, and the caller would run on until that one has woken up.
 pub fn stop_here() {
     // SAFETY: it has no preconditions.
     let outcome = unsafe { libc::raise(libc::SIGSTOP) };

@@ -3,27 +3,39 @@
 //! three times as long. Figures of one placement can be compared, medians over all of them mix several.
 //! Used by `sweep`.
 
-use crate::failure::Outcome;
+use crate::failure::{Failure, Outcome};
 use crate::process::{command, kill_tree, spawn};
 use std::process::{Child, Stdio};
 
 /// Times of a cache line that differ no more than this are one placement's.
-const SPREAD: f64 = 1.25;
+const SPREAD: f64 = 1.4;
+/// Times ahead of and behind a measurement that differ more say that a processor has moved.
+const MOVED: f64 = 1.25;
 /// A placement with a smaller part of all measurements is not shown.
 const LEAST_PART: f64 = 0.15;
 
 /// Keeps both processors busy while nothing else runs on them: the host moves one that wakes up more often than one that is awake.
-/// It runs at the priority that everything else displaces at once.
+/// It runs at the priority that everything else in this session displaces at once.
 pub struct Awake([Child; 2]);
 
 impl Awake {
+    /// Without two processors there is nothing to measure between.
     pub fn start() -> Outcome<Awake> {
+        if std::thread::available_parallelism().is_ok_and(|count| count.get() < 2) {
+            return Err(Failure::new("there is one processor, and a sweep needs two"));
+        }
         let idler = |processor: &str| {
-            let mut idler = command("chrt");
-            idler.args(["-i", "0", "setpriv", "--pdeathsig", "KILL", "taskset", "-c", processor]);
-            spawn(idler.args(["sh", "-c", "while :; do :; done"]).stdin(Stdio::null()))
+            let mut idler = command("setpriv");
+            idler.args(["--pdeathsig", "KILL", "chrt", "-i", "0", "taskset", "-c", processor]);
+            spawn(idler.args(["sh", "-c", "while :; do :; done"]).stdin(Stdio::null()).stdout(Stdio::null()))
         };
         Ok(Awake([idler("0")?, idler("1")?]))
+    }
+
+    /// What is wrong if one has ended.
+    pub fn complaint(&mut self) -> Option<String> {
+        let ended = self.0.iter_mut().find_map(|idler| idler.try_wait().ok().flatten())?;
+        Some(format!("a program that was to keep a processor awake ended: {ended}"))
     }
 }
 
@@ -52,9 +64,10 @@ impl Placement {
     }
 }
 
-/// The time during a measurement, of those before and behind it. `None` if a processor has moved meanwhile.
-pub fn during(before: f64, behind: f64) -> Option<f64> {
-    (before.max(behind) <= before.min(behind) * SPREAD).then_some(f64::midpoint(before, behind))
+/// The time during a measurement, of those before and behind it. `None` if a processor has moved meanwhile, or one is not known.
+pub fn during(before: Option<f64>, behind: Option<f64>) -> Option<f64> {
+    let (before, behind) = before.zip(behind)?;
+    (before.max(behind) <= before.min(behind) * MOVED).then_some(f64::midpoint(before, behind))
 }
 
 /// The placements that occur at these times, the most frequent first.
@@ -108,7 +121,8 @@ mod tests {
 
     #[test]
     fn while_a_processor_moves_there_is_no_placement() {
-        assert_eq!(during(40.0, 44.0), Some(42.0));
-        assert_eq!((during(43.0, 130.0), during(130.0, 43.0)), (None, None));
+        let during = |before, behind| during(Some(before), behind);
+        assert_eq!(during(40.0, Some(44.0)), Some(42.0));
+        assert_eq!([Some(130.0), Some(30.0), None].map(|behind| during(43.0, behind)), [None; 3]);
     }
 }

@@ -130,6 +130,7 @@ struct Contestants<'a> {
 /// Measures and prints the curves. What fails is shown, and the status is 1.
 pub fn run(transport: &str, options: &super::Options, workspace: &Workspace) -> Outcome<u8> {
     apt::require(&[Package { name: "util-linux", brings: "/usr/bin/taskset" }])?;
+    let mut awake = Awake::start()?;
     let sweeping = &options.sweeping;
     let ucx = match &sweeping.ucx {
         Some(program) => Peer::of(program)?,
@@ -140,7 +141,6 @@ pub fn run(transport: &str, options: &super::Options, workspace: &Workspace) -> 
     measure::compile_floors(&workspace.root().join("xtask/floors"), &floors)?;
     let ours = built.program("uct_perftest")?.to_owned();
     let contestants = Contestants { transport, ours, ucx, cache_line: floors.join("cacheline") };
-    let _awake = Awake::start()?;
     let sizes = if sweeping.sizes.is_empty() { standard_sizes() } else { sweeping.sizes.clone() };
     let is_wanted = |name: &str| options.only.as_ref().is_none_or(|only| name.contains(only.as_str()));
 
@@ -160,6 +160,11 @@ pub fn run(transport: &str, options: &super::Options, workspace: &Workspace) -> 
     }
     let taken: Vec<&Taken> = curves.iter().flat_map(|curve| &curve.taken).collect();
     let placements = placement::placements(taken.iter().filter_map(|taken| taken.cache_line).collect());
+    if placements.is_empty() && !taken.is_empty() {
+        complaints
+            .push("the processors moved all the time, and were in no placement often enough".to_owned());
+    }
+    complaints.extend(awake.complaint());
     for placement in &placements {
         println!("{}, in {} of {} measurements:", placement.name(), placement.count, taken.len());
         for curve in &curves {
@@ -211,8 +216,11 @@ impl Curve {
     ) -> Outcome {
         // The size from which on it is not measured.
         let mut ends = [u64::MAX; 3];
-        let mut before = contestants.cache_line()?;
+        let mut before = Some(measure::cache_line(&contestants.cache_line)?);
         for round in 0..usize::from(wanted) {
+            if ends.iter().all(|end| sizes.iter().all(|size| size >= end)) {
+                break;
+            }
             eprintln!("{} over {}, round {} of {wanted}", self.name(), contestants.transport, round + 1);
             for (&size, turn) in sizes.iter().flat_map(|size| (0..3).map(move |turn| (size, turn))) {
                 let whose = (round + turn) % 3;
@@ -221,7 +229,7 @@ impl Curve {
                 }
                 match contestants.measure(whose, self.test, self.layout, size) {
                     Ok(figure) => {
-                        let behind = contestants.cache_line()?;
+                        let behind = measure::cache_line(&contestants.cache_line).ok();
                         let cache_line = placement::during(before, behind);
                         self.taken.push(Taken { size, whose, cache_line, figure });
                         before = behind;
@@ -318,11 +326,6 @@ impl Contestants<'_> {
             }
         };
         json_figure(&side.measure(&["--json"])?, &Figure { pointer: pointer.to_owned(), factor })
-    }
-
-    /// Time of a cache line from one processor to the other, ns.
-    fn cache_line(&self) -> Outcome<f64> {
-        measure::cache_line(&self.cache_line)
     }
 
     /// `self` connects a process with itself only.

@@ -72,8 +72,12 @@ impl Server {
         events.add(&*listener, Events::READ, LISTENER)?;
         let workers = Arc::new(Workers::new());
         let (accepts, seen) = (Arc::downgrade(&listener), Arc::clone(&workers));
-        let thread =
-            thread::Builder::new().name(THREAD.to_owned()).spawn(move || serve(&events, &accepts, &seen));
+        // The thread has the descriptor too: one that is closed behind its signal is not reported any more.
+        let signalled = Arc::clone(&stop);
+        let thread = thread::Builder::new().name(THREAD.to_owned()).spawn(move || {
+            serve(&events, &accepts, &seen);
+            drop(signalled);
+        });
         thread.map_err(failure)?;
         Ok(Server { workers, stop, listener, address, fork: ForkGuard::new() })
     }
@@ -139,8 +143,11 @@ fn accept(events: &EventSet, listener: &Weak<TcpListener>, last_number: &mut u64
         let socket = match listener.accept() {
             Ok((socket, _)) => socket,
             Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return,
-            // The client waits meanwhile.
-            Err(_) => return thread::sleep(RETRY),
+            Err(_) => {
+                // The client waits meanwhile. Without the listener, which may have been shut down.
+                drop(listener);
+                return thread::sleep(RETRY);
+            }
         };
         if clients.len() == MOST_CLIENTS {
             let oldest = clients.iter().position(|client| !client.waits_for_response());
