@@ -1,8 +1,9 @@
 //! The floor of shared memory latency: a cache line that goes to another core and back.
 //! Prints nanoseconds one way, the median of batches: of as many as the argument says, of 5000 without an argument. Compiled by
-//! `cargo xtask compare`; needs std alone.
+//! `cargo xtask compare`; needs std, and taskset.
 
 use std::hint::spin_loop;
+use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
@@ -17,14 +18,13 @@ struct Line(AtomicU64);
 static THERE: Line = Line(AtomicU64::new(0));
 static BACK: Line = Line(AtomicU64::new(0));
 
-/// Keeps this thread on processor 0 or 1: the scheduler may put both on one, and then a line goes over once in a time slice.
-fn stay_on(processor: u32) {
-    unsafe extern "C" {
-        fn sched_setaffinity(thread: i32, size: usize, mask: *const u64) -> i32;
-    }
-    let mask = 1u64 << processor;
-    // SAFETY: the mask has that size. Where it fails, the time limit tells.
-    unsafe { sched_setaffinity(0, size_of::<u64>(), &mask) };
+/// Keeps this thread on a processor: the scheduler may put both on one, and then a line goes over once in a time slice.
+fn stay_on(processor: &str) {
+    let thread = std::fs::read_link("/proc/thread-self").expect("this thread");
+    let thread = thread.file_name().expect("its number");
+    let mut taskset = Command::new("taskset");
+    taskset.args(["-p", "-c", processor]).arg(thread).stdout(Stdio::null());
+    assert!(taskset.status().is_ok_and(|status| status.success()), "taskset -p -c {processor} failed");
 }
 
 fn main() {
@@ -36,7 +36,7 @@ fn main() {
         }
     };
     let echo = std::thread::spawn(move || {
-        stay_on(1);
+        stay_on("1");
         for turn in 1..=BATCH * batches as u64 {
             // SYNC: pairs with the Release store of the main thread.
             while THERE.0.load(Ordering::Acquire) != turn {
@@ -46,7 +46,7 @@ fn main() {
             BACK.0.store(turn, Ordering::Release);
         }
     });
-    stay_on(0);
+    stay_on("0");
     let start = Instant::now();
     let mut nanoseconds = Vec::with_capacity(batches);
     let mut turn = 0;
