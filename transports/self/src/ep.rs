@@ -6,7 +6,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use ucs::Error;
-use uct_plugin::memory::{Accessor, MessagePool, Region, copy};
+use ucs::memory::copy_small;
+use uct_plugin::memory::{Accessor, MessagePool, Region};
 use uct_plugin::rma::ByRegion;
 use uct_plugin::{Completion, Endpoint, Iov, Outcome, Pack, Result};
 
@@ -96,7 +97,7 @@ impl SelfEp {
             // SAFETY: as above.
             let body = unsafe { buffer.add(WORD) };
             // SAFETY: as above, and a pool's buffer is no part of the payload.
-            unsafe { copy(payload.as_ptr(), body.as_ptr(), payload.len()) };
+            unsafe { copy_small(body.as_ptr(), payload.as_ptr(), payload.len()) };
             Ok(WORD + payload.len())
         });
         sent.map(drop)

@@ -11,6 +11,7 @@ use std::cell::{Cell, OnceCell};
 use std::ptr::NonNull;
 use std::rc::Rc;
 
+use ucs::memory::copy_small;
 use uct_plugin::abi::UctPendingReq;
 use uct_plugin::memory::Gate;
 use uct_plugin::rma::{ByTransport, Destination, Notify, Operation};
@@ -31,7 +32,7 @@ use crate::link::member::{Member, PENDING};
 use crate::link::remote::Rkey;
 use crate::link::work::source;
 use crate::proto::addr;
-use crate::proto::ring::{INLINE_BYTES, Sent, copy_small};
+use crate::proto::ring::{INLINE_BYTES, Sent};
 
 /// Bytes of a header: one word.
 const WORD: usize = size_of::<u64>();
@@ -168,7 +169,7 @@ unsafe fn write_short(target: *mut u8, header: u64, payload: &[u8]) {
     // SAFETY: as above.
     let target = unsafe { target.add(size_of::<u64>()) };
     // SAFETY: as above.
-    unsafe { copy_small(payload.as_ptr(), target, payload.len()) };
+    unsafe { copy_small(target, payload.as_ptr(), payload.len()) };
 }
 
 /// The operation is done, so the completion is not needed.
@@ -222,7 +223,7 @@ impl Endpoint for ShmEp {
             // SAFETY: the buffer has the size of the largest message.
             let length = unsafe { pack.write(scratch.as_mut_ptr(), usize::MAX) }?;
             // SAFETY: so many bytes were packed into the buffer, and there is room for them.
-            let copy = |target| unsafe { copy_small(scratch.as_ptr(), target, length) };
+            let copy = |target| unsafe { copy_small(target, scratch.as_ptr(), length) };
             if channel.rings.fits_slot_or_line(length)
                 && let Some(sent) = self.send_short(channel, id, length, copy)
             {
@@ -250,7 +251,7 @@ impl Endpoint for ShmEp {
         }
         self.send_copy(&self.enter()?.channel, id, length, |target| {
             // SAFETY: there is room for header and vector.
-            unsafe { copy_small(header.as_ptr(), target, header.len()) };
+            unsafe { copy_small(target, header.as_ptr(), header.len()) };
             // SAFETY: as above.
             let target = unsafe { target.add(header.len()) };
             // SAFETY: as above.

@@ -172,7 +172,7 @@ impl Drop for Section<'_> {
 
 /// Has `access` access memory whose registration lives, which is while `live` holds `value`; `None` if it has ended.
 ///
-/// As a [`Section`] that is not fenced, for an access of so few instructions that the checks of one would be most of them. One thread at
+/// As a [`Section`] that is not fenced, for an access that may be so short that the checks of one would be most of it. One thread at
 /// a time uses the counter, and `access` neither panics nor begins an access with the same counter: the owner would wait for ever.
 #[inline]
 pub fn access_while_live<T>(

@@ -3,11 +3,11 @@
 /// Bytes that are copied at once: less than the C library leaves to `rep movsb`.
 const STEP: usize = 2048;
 
-/// Copies `from` to `to`; both have one length.
+/// Copies `from` to `to`, which another processor had last, or will have next; both have one length.
 ///
-/// As `copy_from_slice`, in steps. For more than a few kilobytes the C library copies by `rep movsb`, which on AMD's Zen 3 and Zen 4 takes 15
-/// times as long if the target lies 1 to 31 bytes behind the source modulo 4096: for instance a page of the application's and a
-/// message with 16 bytes ahead of it. The steps cost nothing elsewhere.
+/// As `copy_from_slice`, in steps. For more than a few kilobytes the C library copies by `rep movsb`. On AMD's Zen 3 that takes a fifth to a
+/// third longer between the caches of two processors, and on Zen 3 and Zen 4 15 times as long if the target lies 1 to 31 bytes behind the
+/// source modulo 4096: for instance a page of the application's and a message with 16 bytes ahead of it.
 ///
 /// # Panics
 /// The lengths differ.
@@ -40,6 +40,23 @@ pub unsafe fn copy_raw(to: *mut u8, from: *const u8, length: usize) {
     let source = unsafe { from.add(done) };
     // SAFETY: so much is left of both.
     unsafe { target.copy_from_nonoverlapping(source, length - done) };
+}
+
+/// Copies `from` to `to`, which may overlap, and which this processor may have both: in one piece, which takes a fifth less than
+/// steps then, except where [`copy`] says that it is slow.
+///
+/// # Safety
+/// `to` is writable and `from` readable for `length` bytes.
+#[inline]
+pub unsafe fn move_raw(to: *mut u8, from: *const u8, length: usize) {
+    let is_slow = || matches!(to.addr().wrapping_sub(from.addr()) % 4096, 1..32);
+    if length > STEP && is_slow() && to.addr().abs_diff(from.addr()) >= length {
+        // SAFETY: the caller's promise; they lie apart.
+        unsafe { copy_raw(to, from, length) };
+    } else {
+        // SAFETY: the caller's promise.
+        unsafe { to.copy_from(from, length) };
+    }
 }
 
 #[cfg(test)]

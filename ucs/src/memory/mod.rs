@@ -10,8 +10,10 @@ pub mod fork;
 
 mod copy;
 mod kind;
+mod small;
 pub(crate) mod wiped;
 
 pub use allocate::{Allocation, Method, allocate};
-pub use copy::{copy, copy_raw};
+pub use copy::{copy, copy_raw, move_raw};
 pub use kind::MemoryKind;
+pub use small::{copy_small, move_small};

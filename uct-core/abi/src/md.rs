@@ -4,8 +4,8 @@ use core::ffi::c_void;
 
 use crate::{UctMd, UctMemh, UctRkey, UctStatus, UctStr, UctText};
 
-/// The part of a key's memory that is mapped in this process. The host reads and writes it word by word without calling the
-/// plugin while the endpoint's [`UctGate`] is open, and counts each access (`UctEpParams::accesses`).
+/// The part of a key's memory that is mapped in this process. The host reads and writes it, in aligned words and in ranges of
+/// bytes within them, without calling the plugin while the endpoint's [`UctGate`] is open, and counts each access (`UctEpParams::accesses`).
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct UctWindow {

@@ -1,7 +1,7 @@
 //! Remote keys, and the windows through which the host accesses the part of their memory that is mapped in this process.
 //!
 //! For put, get and atomics of endpoints. Most keys have no window: the transport carries out their operations. A window serves
-//! single aligned words, which most short operations are, without a call of the transport; all the checks
+//! aligned words, which most short operations are, and slices without a call of the transport; all the checks
 //! of such a call are made here.
 
 use std::cell::{Cell, UnsafeCell};
@@ -13,6 +13,7 @@ use std::sync::Arc;
 use ucs::sync::fixed::{AtomicU32, AtomicU64};
 
 use ucs::memory::accesses::access_while_live;
+use ucs::memory::move_small;
 use ucs::{Error, Result, Status};
 use uct_abi::{UCT_ERR_NO_RESOURCE, UCT_OK, UctGate, UctRkey, UctWindow};
 
@@ -130,6 +131,30 @@ impl Window {
             access(unsafe { AtomicU64::from_ptr(word.as_ptr()) })
         })
     }
+
+    /// As [`Window::word`], for `length` bytes that lie anywhere in the first `count` words. `access` gets the first of them, which are valid
+    /// until it returns.
+    #[inline]
+    fn bytes(
+        &self,
+        gate: &Gate,
+        (address, length): (u64, usize),
+        count: u64,
+        access: impl FnOnce(*mut u8),
+    ) -> Option<()> {
+        let words = self.words.get();
+        let (offset, end) = (address.wrapping_sub(words.base), count << WORD_SHIFT);
+        let is_inside = offset < end && length as u64 <= end - offset;
+        if !is_inside || gate.domain.get() != words.domain || !gate.is_open() {
+            return None;
+        }
+        // SAFETY: as in `word`.
+        let live = unsafe { AtomicU64::from_ptr(words.live.as_ptr()) };
+        access_while_live(&gate.accesses, live, words.value, || {
+            // SAFETY: they are inside the words that are mapped from there on (`UctWindow`).
+            access(unsafe { words.local.as_ptr().byte_add(offset as usize) }.cast());
+        })
+    }
 }
 
 /// A key to a peer's memory, for all endpoints of one memory domain. Cheap to clone.
@@ -174,6 +199,26 @@ impl RemoteKey {
         access: impl FnOnce(&AtomicU64) -> T,
     ) -> Option<T> {
         self.window.word(gate, address, self.window.words.get().get, access)
+    }
+
+    /// Writes the data at `address` at once, as [`RemoteKey::put_word`].
+    #[inline]
+    pub(crate) fn put_bytes(&self, gate: &Gate, address: u64, data: &[u8]) -> Option<()> {
+        let (from, length) = (data.as_ptr(), data.len());
+        self.window.bytes(gate, (address, length), self.window.words.get().put, |to| {
+            // SAFETY: so many bytes may be written (`Window::bytes`).
+            unsafe { move_small(to, from, length) }
+        })
+    }
+
+    /// Fills the buffer from `address` on at once, as [`RemoteKey::get_word`].
+    #[inline]
+    pub(crate) fn get_bytes(&self, gate: &Gate, address: u64, buffer: &mut [u8]) -> Option<()> {
+        let (to, length) = (buffer.as_mut_ptr(), buffer.len());
+        self.window.bytes(gate, (address, length), self.window.words.get().get, |from| {
+            // SAFETY: so many bytes may be read (`Window::bytes`).
+            unsafe { move_small(to, from, length) }
+        })
     }
 
     /// As [`RemoteKey::put_word`], for atomics.

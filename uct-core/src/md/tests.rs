@@ -281,6 +281,62 @@ fn the_host_accesses_whole_words_of_a_window_as_far_as_each_operation_may() {
 }
 
 #[test]
+fn the_host_copies_bytes_that_are_inside_the_words_of_a_window_and_no_others() {
+    let (fake, md) = registering();
+    let (gate, key) = (gate(&md), md.unpack(&[1]).expect("a key"));
+    let memory = || fake.words.each_ref().map(|word| word.load(Ordering::Relaxed).to_ne_bytes());
+    let before = memory();
+    let data = [5; 40];
+    for (offset, length, put, get) in [
+        (0, 16, true, true),
+        (0, 17, true, false),
+        (3, 13, true, true),
+        (0, 24, true, false),
+        (0, 25, false, false),
+        (1, 24, false, false),
+        (23, 1, true, false),
+        (24, 1, false, false),
+        (24, 0, false, false),
+        (-1, 1, false, false),
+        (-8, 24, false, false),
+    ] {
+        let address = BASE.wrapping_add_signed(offset);
+        for (word, value) in fake.words.iter().zip(before) {
+            word.store(u64::from_ne_bytes(value), Ordering::Relaxed);
+        }
+        let mut buffer = vec![0; length];
+        assert_eq!(key.get_bytes(&gate, address, &mut buffer).is_some(), get, "{length} bytes at {offset}");
+        let mut expected = before;
+        let range = usize::try_from(offset).unwrap_or(0)..;
+        assert!(!get || buffer == before.as_flattened()[range.clone()][..length]);
+        assert_eq!(
+            key.put_bytes(&gate, address, &data[..length]).is_some(),
+            put,
+            "{length} bytes at {offset}"
+        );
+        if put {
+            expected.as_flattened_mut()[range][..length].fill(5);
+        }
+        assert_eq!(memory(), expected, "{length} bytes at {offset}");
+    }
+    for address in [0, u64::MAX - 1, u64::MAX] {
+        assert_eq!(key.put_bytes(&gate, address, &[1; 2]), None, "{address:#x}");
+    }
+}
+
+#[test]
+fn no_byte_is_accessed_through_a_key_without_a_window() {
+    let (fake, md) = registering();
+    fake.window.store(UCT_ERR_UNSUPPORTED, Ordering::Relaxed);
+    let key = md.unpack(&[1]).expect("a key");
+    let gate = gate(&md);
+    gate.revoke();
+    for length in [0, 1, 8] {
+        assert_eq!(key.put_bytes(&gate, 0, &[1; 8][..length]), None, "{length}");
+    }
+}
+
+#[test]
 fn an_atomic_of_four_bytes_changes_its_half_of_a_word() {
     let (fake, md) = registering();
     let (gate, key) = (gate(&md), md.unpack(&[1]).expect("a key"));
@@ -318,6 +374,7 @@ fn the_host_accesses_nothing_through_a_gate_that_is_closed_revoked_or_anothers()
     assert!(is_accessed(&own));
     own.revoke();
     assert!(!is_accessed(&own));
+    assert_eq!(key.put_bytes(&own, BASE, &[1; 3]), None);
 }
 
 #[test]

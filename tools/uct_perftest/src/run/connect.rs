@@ -7,6 +7,7 @@ use std::time::Duration;
 use uct_core::{Access, AmId, Capabilities, Completion, Ep, Iface, Memory, MemoryKind, SendFlags};
 use uct_tools_common::Failure;
 
+use super::buffer::Buffer;
 use super::driver::Driver;
 use super::net::Data;
 use super::side::{Buffers, Inbox, Remote, Ring, Role, Side};
@@ -114,20 +115,7 @@ fn allocate(iface: &Iface, plan: &Plan) -> Result<Buffers, Failure> {
             Some((memory, base))
         }
     };
-    Ok(Buffers { payload: bytes(largest)?, source, target, remote: None })
-}
-
-/// Memory that the system has backed.
-///
-/// # Errors
-/// There is not so much.
-pub(super) fn bytes(length: usize) -> Result<Vec<u8>, Failure> {
-    let mut bytes = Vec::new();
-    bytes
-        .try_reserve_exact(length)
-        .map_err(|_| format!("there is no memory for a message of {length} bytes; ask for less with -s"))?;
-    bytes.resize(length, 1);
-    Ok(bytes)
+    Ok(Buffers { payload: Buffer::new(largest)?, source, target, remote: None })
 }
 
 fn exchange_memory(mut built: Built, peer: &mut Peer) -> Result<Built, Failure> {

@@ -6,6 +6,7 @@
 
 mod am;
 mod atomic;
+mod buffer;
 mod connect;
 mod driver;
 mod loops;

@@ -16,7 +16,7 @@ use uct_net::local::{Connection, Incoming, Listener, Net, Stream};
 use uct_net::{Error, Result};
 use uct_tools_common::Failure;
 
-use super::connect::bytes;
+use super::buffer::Buffer;
 use super::record::Recorder;
 use super::side::{Role, Side};
 use crate::kind::{Class, Wait};
@@ -125,7 +125,7 @@ impl Side {
         let (payload, moved) = (&self.buffers.payload[..case.size], Cell::new(0));
         let mut bytes = Bytes {
             stream: &mut stream,
-            buffer: bytes(case.size.clamp(LEAST_BUFFER, LARGEST_BUFFER))?,
+            buffer: Buffer::new(case.size.clamp(LEAST_BUFFER, LARGEST_BUFFER))?,
             moved: &moved,
         };
         let (is_passive, size) = (self.role == Role::Passive, case.size as u64);
@@ -278,7 +278,7 @@ async fn until_closed(incoming: Incoming) -> Result {
 /// A stream, and what it was read into.
 struct Bytes<'a> {
     stream: &'a mut Stream,
-    buffer: Vec<u8>,
+    buffer: Buffer,
     moved: &'a Cell<u64>,
 }
 

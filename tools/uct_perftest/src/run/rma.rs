@@ -9,7 +9,7 @@ use std::rc::Rc;
 use uct_core::{Completion, OpLimits};
 use uct_tools_common::Failure;
 
-use super::connect::bytes;
+use super::buffer::Buffer;
 use super::record::Recorder;
 use super::side::Side;
 use crate::kind::Layout;
@@ -43,7 +43,7 @@ impl Side {
         let remote = self.remote()?;
         let end = case.size.next_multiple_of(WORD);
         let (place, key) = (remote.address + (end - case.size) as u64, &remote.key);
-        let mut payload = bytes(case.size)?;
+        let mut payload = Buffer::new(case.size)?;
         let last = case.size - 1;
         match case.layout {
             Layout::Short | Layout::Auto => self.put_course(end, count, recorder, move |number| {
@@ -107,15 +107,15 @@ impl Side {
         let (place, key) = (remote.address, &remote.key);
         match case.layout {
             Layout::Short | Layout::Auto => {
-                let mut buffer = bytes(case.size)?;
+                let mut buffer = Buffer::new(case.size)?;
                 self.one_sided(count, recorder, || driver.post(|| ep.get_short(&mut buffer, place, key)))
             }
             Layout::Bcopy if is_direct(&ep.iface().attributes().get) => {
-                let mut buffer = bytes(case.size)?;
+                let mut buffer = Buffer::new(case.size)?;
                 self.one_sided(count, recorder, || driver.post(|| ep.get_short(&mut buffer, place, key)))
             }
             Layout::Bcopy => {
-                let (buffer, size) = (Rc::new(RefCell::new(bytes(case.size)?)), case.size);
+                let (buffer, size) = (Rc::new(RefCell::new(Buffer::new(case.size)?)), case.size);
                 self.get_course(count, recorder, move |completion| {
                     let attempt = || {
                         let buffer = Rc::clone(&buffer);

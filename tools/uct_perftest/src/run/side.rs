@@ -8,6 +8,7 @@ use rustix::time::{ClockId, clock_gettime};
 use uct_core::{Completion, MemorySlice, RemoteKey};
 use uct_tools_common::Failure;
 
+use super::buffer::Buffer;
 use super::driver::Driver;
 use super::net::Data;
 use super::record::{Interim, Recorder, Times, batch};
@@ -61,7 +62,7 @@ pub(crate) struct Inbox {
 /// Memory of a side, and the peer's.
 pub(super) struct Buffers {
     /// What is sent when it is copied.
-    pub payload: Vec<u8>,
+    pub payload: Buffer,
     /// Where zero copy sends from, and gets to.
     pub source: Option<uct_core::Memory>,
     /// What the peer accesses, and where in it the first aligned byte is.

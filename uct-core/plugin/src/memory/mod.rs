@@ -8,7 +8,6 @@
 pub mod access;
 mod advice;
 mod allocate;
-mod copy;
 pub mod direct;
 mod domain;
 mod known;
@@ -32,7 +31,6 @@ use crate::failure::Failure;
 pub use access::{Access, Accessor};
 pub use advice::advise;
 pub use allocate::{Allocation, ZeroedChunks};
-pub use copy::copy;
 pub use domain::{RegionDomain, RegionKey};
 pub use known::KnownDomains;
 pub use message_pool::MessagePool;

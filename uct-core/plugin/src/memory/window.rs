@@ -1,5 +1,5 @@
-//! Memory of peers that lies in this process, and that the host therefore accesses without a call of the transport: words by
-//! put, get and atomics.
+//! Memory of peers that lies in this process, and that the host therefore accesses without a call of the transport: aligned words by
+//! put, get and atomics, other ranges of bytes by put and get.
 //!
 //! Used by memory domains, which return a [`Window`] for a key, and endpoints, whose [`Gate`] controls when such accesses may go
 //! ahead. All else, and all that a window does not cover, comes to the endpoint's methods.

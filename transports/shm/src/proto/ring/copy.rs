@@ -1,86 +1,8 @@
-//! Copies of a few bytes without a call.
+//! Copies of the words of a slot.
 //!
-//! Used for short messages. Built on the shape of a slot. A call to memcpy costs about as much as the rest of a short send; up to
-//! 64 bytes, two overlapping moves of a fixed size do.
-
-use ucs::memory::copy_raw;
+//! Used for the messages that travel in their slot or in the ping-pong line. Built on the shape of a slot.
 
 use super::control::{BODY_WORDS, SLOT_BYTES, TURN_LINE_WORDS};
-
-/// Copies `length` bytes from `source` to `target`.
-///
-/// # Safety
-///
-/// `source` is readable and `target` writable for `length` bytes, and they do not overlap.
-#[inline(always)]
-pub unsafe fn copy_small(source: *const u8, target: *mut u8, length: usize) {
-    if length == 8 {
-        // SAFETY: the caller vouches for both ranges.
-        unsafe { copy_fixed::<8>(source, target) }
-    } else if length > 64 {
-        // SAFETY: the caller vouches for both ranges.
-        unsafe { copy_long(source, target, length) }
-    } else if length > 32 {
-        // SAFETY: 32 < length <= 64: both halves are inside the ranges.
-        unsafe { copy_ends::<32>(source, target, length) }
-    } else if length >= 16 {
-        // SAFETY: 16 <= length <= 32: both halves are inside the ranges.
-        unsafe { copy_ends::<16>(source, target, length) }
-    } else if length >= 8 {
-        // SAFETY: 8 <= length < 16: both halves are inside the ranges.
-        unsafe { copy_ends::<8>(source, target, length) }
-    } else if length >= 4 {
-        // SAFETY: 4 <= length < 8: both halves are inside the ranges.
-        unsafe { copy_ends::<4>(source, target, length) }
-    } else if length >= 2 {
-        // SAFETY: 2 <= length < 4: both halves are inside the ranges.
-        unsafe { copy_ends::<2>(source, target, length) }
-    } else if length == 1 {
-        // SAFETY: the caller vouches for one byte.
-        unsafe { copy_fixed::<1>(source, target) }
-    }
-}
-
-/// Copies what is too long for moves.
-///
-/// # Safety
-///
-/// As [`copy_small`].
-#[inline(never)]
-unsafe fn copy_long(source: *const u8, target: *mut u8, length: usize) {
-    // SAFETY: the caller vouches for both ranges.
-    unsafe { copy_raw(target, source, length) }
-}
-
-/// Copies the first and the last `N` bytes of a range of `length`; the two may overlap.
-///
-/// # Safety
-///
-/// As [`copy_small`], and `N <= length <= 2 * N`.
-#[inline(always)]
-unsafe fn copy_ends<const N: usize>(source: *const u8, target: *mut u8, length: usize) {
-    // SAFETY: the caller vouches for N bytes from the start.
-    unsafe { copy_fixed::<N>(source, target) };
-    // SAFETY: N <= length, so the last N bytes are inside the source.
-    let source = unsafe { source.add(length - N) };
-    // SAFETY: N <= length, so the last N bytes are inside the target.
-    let target = unsafe { target.add(length - N) };
-    // SAFETY: as computed above.
-    unsafe { copy_fixed::<N>(source, target) };
-}
-
-/// Copies exactly `N` bytes, which compiles to plain moves.
-///
-/// # Safety
-///
-/// As [`copy_small`] with a length of `N`.
-#[inline(always)]
-unsafe fn copy_fixed<const N: usize>(source: *const u8, target: *mut u8) {
-    // SAFETY: the caller vouches for N readable bytes; u8 arrays have no alignment.
-    let bytes = unsafe { source.cast::<[u8; N]>().read() };
-    // SAFETY: the caller vouches for N writable bytes.
-    unsafe { target.cast::<[u8; N]>().write(bytes) };
-}
 
 /// Words of a slot's body that [`copy_start`] copies.
 const START: usize = 2;
@@ -147,25 +69,4 @@ pub unsafe fn copy_turn_line(body: *const u64, place: *mut u64, length: usize) {
 pub unsafe fn copy_rest(body: *const u64, place: *mut u64) {
     // SAFETY: the caller's promise.
     (START..BODY_WORDS).for_each(|at| unsafe { copy_word(body, place, at) });
-}
-
-#[cfg(all(test, not(loom)))]
-mod tests {
-    use super::copy_small;
-
-    #[test]
-    fn every_length_copies_exactly_its_bytes() {
-        let source: Vec<u8> = (1..=200).collect();
-        for length in 0..=200usize {
-            let mut target = vec![0u8; 210];
-            // SAFETY: 200 bytes are readable, 210 writable, in different vectors.
-            unsafe { copy_small(source.as_ptr(), target[5..].as_mut_ptr(), length) };
-            assert_eq!(&target[..5], &[0; 5], "length {length} wrote ahead of its range");
-            assert_eq!(&target[5..5 + length], &source[..length], "length {length}");
-            assert!(
-                target[5 + length..].iter().all(|byte| *byte == 0),
-                "length {length} wrote past its range"
-            );
-        }
-    }
 }

@@ -42,7 +42,6 @@ mod watched;
 
 pub use barrier::register_heavy_barrier;
 pub use control::{BODY_WORDS, Control, INLINE_BYTES, Place, Short, TURN_LINE_BYTES};
-pub use copy::copy_small;
 #[cfg(all(test, loom))]
 use doorbell::DoorbellMemory;
 pub use doorbell::{DOORBELL_BYTES, Doorbell, MappedDoorbell};

@@ -80,14 +80,14 @@ fn send(sender: &Sender<MappedRing>, bytes: &[u8]) -> Result<Sent, Refused> {
     if bytes.len() <= INLINE_BYTES {
         sender.send_inline(1, bytes.len(), |body| {
             // SAFETY: a body has room for INLINE_BYTES bytes.
-            unsafe { super::copy_small(bytes.as_ptr(), body, bytes.len()) };
+            unsafe { ucs::memory::copy_small(body, bytes.as_ptr(), bytes.len()) };
         })
     } else {
         let place = if bytes.len() <= sender_small(sender) { Place::Small } else { Place::Bulk };
         let block = sender.reserve(place).ok_or(Refused::Full)?;
         sender.fill_block(&block, |target| {
             // SAFETY: the test sends nothing that is larger than a bulk block.
-            unsafe { super::copy_small(bytes.as_ptr(), target, bytes.len()) };
+            unsafe { ucs::memory::copy_small(target, bytes.as_ptr(), bytes.len()) };
         });
         sender.send_block(1, block, bytes.len())
     }

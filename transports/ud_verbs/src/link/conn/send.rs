@@ -4,9 +4,9 @@
 
 use std::ptr::NonNull;
 
+use ucs::memory::copy_small;
 use uct_ib::verbs::Sge;
 use uct_plugin::abi::UctPendingReq;
-use uct_plugin::memory::copy;
 use uct_plugin::{Completion, Error, Iov, Outcome, Pack, Result};
 
 use super::Conn;
@@ -168,7 +168,7 @@ impl Conn {
             // SAFETY: the buffer holds header and payload.
             unsafe { message.cast::<u64>().write_unaligned(header) };
             // SAFETY: the payload fits behind the header, and a pool's buffer is no part of it.
-            unsafe { copy(payload.as_ptr(), message.wrapping_add(HEADER), payload.len()) };
+            unsafe { copy_small(message.wrapping_add(HEADER), payload.as_ptr(), payload.len()) };
             packet.begin(HEADER + payload.len(), false);
             Ok(())
         })
