@@ -20,8 +20,8 @@ pub unsafe fn copy_small(to: *mut u8, from: *const u8, length: usize) {
     }
 }
 
-/// As [`copy_small`], of ranges that may overlap; the long ones as [`move_raw`]. Eight bytes are one move, so that a thread that polls an
-/// aligned word sees all of it or nothing.
+/// As [`copy_small`], of ranges that may overlap; the long ones as [`move_raw`]. Four and eight bytes are one move, so that a thread that
+/// polls an aligned number sees all of it or nothing, and sees it once.
 ///
 /// # Safety
 /// `to` is writable and `from` readable for `length` bytes.
@@ -61,7 +61,7 @@ unsafe fn move_many(to: *mut u8, from: *const u8, length: usize) {
 unsafe fn move_few(to: *mut u8, from: *const u8, length: usize) {
     if length == 8 {
         // SAFETY: the caller's promise.
-        unsafe { move_ends::<8>(to, from, length) }
+        unsafe { move_ends::<8>(to, from, 8) }
     } else if length > 32 {
         // SAFETY: the caller's promise; 32 < length <= 64.
         unsafe { move_ends::<32>(to, from, length) }
@@ -71,8 +71,11 @@ unsafe fn move_few(to: *mut u8, from: *const u8, length: usize) {
     } else if length >= 8 {
         // SAFETY: the caller's promise; 8 <= length < 16.
         unsafe { move_ends::<8>(to, from, length) }
-    } else if length >= 4 {
-        // SAFETY: the caller's promise; 4 <= length < 8.
+    } else if length == 4 {
+        // SAFETY: the caller's promise.
+        unsafe { move_ends::<4>(to, from, 4) }
+    } else if length > 4 {
+        // SAFETY: the caller's promise; 4 < length < 8.
         unsafe { move_ends::<4>(to, from, length) }
     } else if length >= 2 {
         // SAFETY: the caller's promise; 2 <= length < 4.

@@ -749,8 +749,8 @@ typedef struct UctEpParams {
     // reads `live` (`UctWindow`) and 1 after the access, by plain stores of the worker's thread.
     //
     // A plugin may open the gate only if it ends registrations like this: change `live`, make a barrier on all processors that
-    // run this process (Linux: membarrier), then wait until a counter that is odd has changed. Valid until the endpoint is
-    // destroyed. Since minor version 1.
+    // run this process (Linux: membarrier), then wait until a counter that is odd has changed, for as long as the copy of the largest
+    // range takes. Valid until the endpoint is destroyed. Since minor version 1.
     uint64_t *accesses;
 } UctEpParams;
 
@@ -1126,8 +1126,8 @@ typedef struct UctMdAttr {
     double rkey_map_growth;
 } UctMdAttr;
 
-// The part of a key's memory that is mapped in this process. The host reads and writes it word by word without calling the
-// plugin while the endpoint's `UctGate` is open, and counts each access (`UctEpParams::accesses`).
+// The part of a key's memory that is mapped in this process. The host reads and writes it, in aligned words and in ranges of
+// bytes within them, without calling the plugin while the endpoint's `UctGate` is open, and counts each access (`UctEpParams::accesses`).
 typedef struct UctWindow {
     // Size of this table in bytes, set by the caller.
     size_t size;

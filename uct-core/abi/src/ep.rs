@@ -29,8 +29,8 @@ pub struct UctEpParams {
     /// reads `live` ([`UctWindow`](crate::UctWindow)) and 1 after the access, by plain stores of the worker's thread.
     ///
     /// A plugin may open the gate only if it ends registrations like this: change `live`, make a barrier on all processors that
-    /// run this process (Linux: membarrier), then wait until a counter that is odd has changed. Valid until the endpoint is
-    /// destroyed. Since minor version 1.
+    /// run this process (Linux: membarrier), then wait until a counter that is odd has changed, for as long as the copy of the largest
+    /// range takes. Valid until the endpoint is destroyed. Since minor version 1.
     pub accesses: *mut u64,
 }
 

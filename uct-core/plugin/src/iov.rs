@@ -3,7 +3,7 @@
 use std::marker::PhantomData;
 use std::slice;
 
-use ucs::memory::copy_raw;
+use ucs::memory::copy_small;
 use uct_abi::UctIov;
 
 /// A vector of memory, each entry `count` blocks of `length` bytes that lie `stride` bytes apart.
@@ -69,16 +69,8 @@ impl<'a> Iov<'a> {
             // SAFETY: `offset` stays within the total, which the caller vouches for.
             let target = unsafe { destination.add(offset) };
             offset += length;
-            if length == size_of::<u64>() {
-                // A header is one word.
-                // SAFETY: as below.
-                let word = unsafe { block.cast::<u64>().read_unaligned() };
-                // SAFETY: as below.
-                unsafe { target.cast::<u64>().write_unaligned(word) };
-            } else {
-                // SAFETY: the block is readable (`Iov::new`), and the two do not overlap by the caller's promise.
-                unsafe { copy_raw(target, block, length) };
-            }
+            // SAFETY: the block is readable (`Iov::new`), and the two do not overlap by the caller's promise.
+            unsafe { copy_small(target, block, length) };
         };
         for entry in self.entries {
             // Without a multiplication in the usual case.

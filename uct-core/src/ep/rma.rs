@@ -40,7 +40,7 @@ impl EpInner {
         posted
     }
 
-    /// A put of more or less than a word. Cold, since that of a word takes three instructions less behind it.
+    /// Any put but that of an aligned word of a window. Cold: so the way of the word is three instructions shorter.
     #[cold]
     #[inline(never)]
     fn put_short(&self, data: &[u8], remote_address: u64, key: &RemoteKey) -> Result {

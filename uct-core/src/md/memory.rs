@@ -10,6 +10,7 @@ use std::rc::Rc;
 
 use bitflags::bitflags;
 use ucs::memory::allocate::{Allocation, Method, allocate};
+use ucs::memory::move_small;
 use ucs::sys::pages::page_size;
 use ucs::{Error, Result, Status};
 use uct_abi::{
@@ -276,7 +277,7 @@ impl Memory {
     pub fn write(&self, offset: usize, source: &[u8]) {
         let target = self.at(offset, source.len());
         // SAFETY: `at` checked the bounds; the memory is nobody's reference (`MemoryDomain::register_raw`).
-        unsafe { target.as_ptr().copy_from(source.as_ptr(), source.len()) };
+        unsafe { move_small(target.as_ptr(), source.as_ptr(), source.len()) };
     }
 
     /// Copies the bytes from `offset` on to `target`.
@@ -286,7 +287,7 @@ impl Memory {
     pub fn read(&self, offset: usize, target: &mut [u8]) {
         let source = self.at(offset, target.len());
         // SAFETY: as in `write`.
-        unsafe { target.as_mut_ptr().copy_from(source.as_ptr(), target.len()) };
+        unsafe { move_small(target.as_mut_ptr(), source.as_ptr(), target.len()) };
     }
 
     /// A copy of all bytes.

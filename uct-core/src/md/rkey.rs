@@ -132,8 +132,8 @@ impl Window {
         })
     }
 
-    /// As [`Window::word`], for `length` bytes that lie anywhere in the first `count` words. `access` gets the first of them, which are valid
-    /// until it returns.
+    /// As [`Window::word`], for `length` bytes that lie anywhere in the first `count` words. `access` gets a pointer to the first byte; all of them
+    /// are valid until it returns. It does not panic.
     #[inline]
     fn bytes(
         &self,
@@ -144,6 +144,7 @@ impl Window {
     ) -> Option<()> {
         let words = self.words.get();
         let (offset, end) = (address.wrapping_sub(words.base), count << WORD_SHIFT);
+        // Below the end, not at it: a key without a window has no words, at address 0.
         let is_inside = offset < end && length as u64 <= end - offset;
         if !is_inside || gate.domain.get() != words.domain || !gate.is_open() {
             return None;
@@ -151,7 +152,7 @@ impl Window {
         // SAFETY: as in `word`.
         let live = unsafe { AtomicU64::from_ptr(words.live.as_ptr()) };
         access_while_live(&gate.accesses, live, words.value, || {
-            // SAFETY: they are inside the words that are mapped from there on (`UctWindow`).
+            // SAFETY: the offset is inside the words that are mapped from there on (`UctWindow`).
             access(unsafe { words.local.as_ptr().byte_add(offset as usize) }.cast());
         })
     }
@@ -199,6 +200,17 @@ impl RemoteKey {
         access: impl FnOnce(&AtomicU64) -> T,
     ) -> Option<T> {
         self.window.word(gate, address, self.window.words.get().get, access)
+    }
+
+    /// As [`RemoteKey::put_bytes`], for a test that looks at the counter meanwhile.
+    #[cfg(test)]
+    pub(super) fn access_bytes(
+        &self,
+        gate: &Gate,
+        range: (u64, usize),
+        access: impl FnOnce(*mut u8),
+    ) -> Option<()> {
+        self.window.bytes(gate, range, self.window.words.get().put, access)
     }
 
     /// Writes the data at `address` at once, as [`RemoteKey::put_word`].

@@ -359,7 +359,12 @@ fn the_host_accesses_nothing_through_a_gate_that_is_closed_revoked_or_anothers()
     let (fake, md) = registering();
     let (_other_fake, other) = registering();
     let key = md.unpack(&[1]).expect("a key");
-    let is_accessed = |gate: &Gate| key.get_word(gate, BASE, |_| ()).is_some();
+    let is_accessed = |gate: &Gate| {
+        let word = key.get_word(gate, BASE, |_| ()).is_some();
+        assert_eq!(key.get_bytes(gate, BASE, &mut [0; 3]).is_some(), word);
+        assert_eq!(key.put_bytes(gate, BASE, &[1; 3]).is_some(), word);
+        word
+    };
     let own = Gate::new(&md);
     assert!(!is_accessed(&own), "closed at first");
     set_open(&own, 1);
@@ -374,7 +379,6 @@ fn the_host_accesses_nothing_through_a_gate_that_is_closed_revoked_or_anothers()
     assert!(is_accessed(&own));
     own.revoke();
     assert!(!is_accessed(&own));
-    assert_eq!(key.put_bytes(&own, BASE, &[1; 3]), None);
 }
 
 #[test]
@@ -388,6 +392,9 @@ fn an_access_of_the_hosts_is_counted_while_it_lasts() {
         let inside = key.put_word(&gate, BASE, |_| count()).expect("it may be written");
         assert_eq!((inside, count()), (2 * round + 1, 2 * round + 2));
     }
+    let (before, mut inside) = (count(), 0);
+    key.access_bytes(&gate, (BASE, 3), |_| inside = count()).expect("they may be written");
+    assert_eq!((inside, count()), (before + 1, before + 2));
 }
 
 #[test]

@@ -4,8 +4,8 @@ use std::ops::{Deref, DerefMut};
 
 use uct_tools_common::Failure;
 
-/// The place where a buffer begins is a multiple of this, as where a domain's memory begins and that of UCX's benchmark: copies of 16 KiB
-/// and more take an eighth longer from and to places that are none of 64 bytes.
+/// A buffer begins at a multiple of this, as a domain's memory does, and the buffers of UCX's benchmark: copies of 16 KiB to 128 KiB take an
+/// eighth longer from a place that is no multiple of 64.
 const PAGE: usize = 4096;
 
 /// Bytes that the system has backed with memory; all 1.
