@@ -40,7 +40,7 @@ impl EpInner {
         posted
     }
 
-    /// Any put but that of an aligned word of a window. Cold: so the way of the word is three instructions shorter.
+    /// Any put but that of an aligned word of a window. Cold, which makes the path of that word three instructions shorter.
     #[cold]
     #[inline(never)]
     fn put_short(&self, data: &[u8], remote_address: u64, key: &RemoteKey) -> Result {

@@ -98,6 +98,21 @@ impl Words {
         value: 0,
         domain: ptr::null(),
     };
+
+    /// Has `access` access them, if the gate is open to it and their registration lives.
+    ///
+    /// # Safety
+    /// There are words, not [`Words::NONE`].
+    #[inline(always)]
+    unsafe fn access<T>(&self, gate: &Gate, access: impl FnOnce() -> T) -> Option<T> {
+        if gate.domain.get() != self.domain || !gate.is_open() {
+            return None;
+        }
+        // SAFETY: there is a window, whose word lives as long as the key (`UctWindow`).
+        let live = unsafe { AtomicU64::from_ptr(self.live.as_ptr()) };
+        // Its owner waits for the access to end, if the memory is not valid as long as the key (`UctEpParams::accesses`).
+        access_while_live(&gate.accesses, live, self.value, access)
+    }
 }
 
 impl Window {
@@ -118,18 +133,17 @@ impl Window {
         let words = self.words.get();
         // The base is aligned. Low bits of an address that is not become high ones, beyond any number of words.
         let index = address.wrapping_sub(words.base).rotate_right(WORD_SHIFT);
-        if index >= count || gate.domain.get() != words.domain || !gate.is_open() {
+        if index >= count {
             return None;
         }
-        // SAFETY: there are words, so there is a window, whose word lives as long as the key (`UctWindow`).
-        let live = unsafe { AtomicU64::from_ptr(words.live.as_ptr()) };
-        // Its owner waits for the access to end, if the memory is not valid as long as the key (`UctEpParams::accesses`).
-        access_while_live(&gate.accesses, live, words.value, || {
+        let access = || {
             // SAFETY: the index is below the number of words that are mapped from there on (`UctWindow`).
             let word = unsafe { words.local.add(index as usize) };
             // SAFETY: so it is valid until the access ends, aligned, and may be accessed as the number of words asks.
             access(unsafe { AtomicU64::from_ptr(word.as_ptr()) })
-        })
+        };
+        // SAFETY: there are words.
+        unsafe { words.access(gate, access) }
     }
 
     /// As [`Window::word`], for `length` bytes that lie anywhere in the first `count` words. `access` gets a pointer to the first byte; all of them
@@ -146,15 +160,15 @@ impl Window {
         let (offset, end) = (address.wrapping_sub(words.base), count << WORD_SHIFT);
         // Below the end, not at it: a key without a window has no words, at address 0.
         let is_inside = offset < end && length as u64 <= end - offset;
-        if !is_inside || gate.domain.get() != words.domain || !gate.is_open() {
+        if !is_inside {
             return None;
         }
-        // SAFETY: as in `word`.
-        let live = unsafe { AtomicU64::from_ptr(words.live.as_ptr()) };
-        access_while_live(&gate.accesses, live, words.value, || {
+        let access = || {
             // SAFETY: the offset is inside the words that are mapped from there on (`UctWindow`).
             access(unsafe { words.local.as_ptr().byte_add(offset as usize) }.cast());
-        })
+        };
+        // SAFETY: there are words.
+        unsafe { words.access(gate, access) }
     }
 }
 
@@ -200,17 +214,6 @@ impl RemoteKey {
         access: impl FnOnce(&AtomicU64) -> T,
     ) -> Option<T> {
         self.window.word(gate, address, self.window.words.get().get, access)
-    }
-
-    /// As [`RemoteKey::put_bytes`], for a test that looks at the counter meanwhile.
-    #[cfg(test)]
-    pub(super) fn access_bytes(
-        &self,
-        gate: &Gate,
-        range: (u64, usize),
-        access: impl FnOnce(*mut u8),
-    ) -> Option<()> {
-        self.window.bytes(gate, range, self.window.words.get().put, access)
     }
 
     /// Writes the data at `address` at once, as [`RemoteKey::put_word`].

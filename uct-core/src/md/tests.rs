@@ -392,9 +392,11 @@ fn an_access_of_the_hosts_is_counted_while_it_lasts() {
         let inside = key.put_word(&gate, BASE, |_| count()).expect("it may be written");
         assert_eq!((inside, count()), (2 * round + 1, 2 * round + 2));
     }
-    let (before, mut inside) = (count(), 0);
-    key.access_bytes(&gate, (BASE, 3), |_| inside = count()).expect("they may be written");
-    assert_eq!((inside, count()), (before + 1, before + 2));
+    let before = count();
+    key.put_bytes(&gate, BASE, &[1; 3]).expect("they may be written");
+    assert_eq!(count(), before + 2);
+    key.get_bytes(&gate, BASE, &mut [0; 3]).expect("they may be read");
+    assert_eq!(count(), before + 4);
 }
 
 #[test]
