@@ -9,14 +9,9 @@ use std::fs;
 
 /// Whether any socket of this network namespace listens on the TCP port. A server does not notice the question.
 pub fn is_listening(port: u16) -> bool {
-    is_listening_beside("self", port)
-}
-
-/// As [`is_listening`], in the network namespace of a process (a number, or `self`).
-pub fn is_listening_beside(process: &str, port: u16) -> bool {
     let suffix = format!(":{port:04X}");
     ["tcp", "tcp6"].iter().any(|table| {
-        fs::read_to_string(format!("/proc/{process}/net/{table}")).is_ok_and(|table| {
+        fs::read_to_string(format!("/proc/self/net/{table}")).is_ok_and(|table| {
             table.lines().any(|line| {
                 let mut words = line.split_whitespace().skip(1);
                 let local = words.next().is_some_and(|local| local.ends_with(&suffix));

@@ -2,10 +2,9 @@
 //! figure out of what it prints.
 //! Built on `process`; used by `compare`.
 
-use super::cable::{self, Cable};
 use super::table::{Figure, Metric, Row, TRAFFIC, Table, program_and_arguments};
 use crate::failure::{Context, Failure, Outcome};
-use crate::net::{free_port, is_listening_beside};
+use crate::net::{free_port, is_listening};
 use crate::process::{capture, cargo, command, kill_tree, line, spawn, wait_until};
 use crate::workspace::Workspace;
 use std::path::{Path, PathBuf};
@@ -107,8 +106,6 @@ pub struct Side {
     /// Of the server, if it gets others.
     server: Option<Vec<String>>,
     pin: Pin,
-    /// Processes in whose network namespaces client and server run, if not in this one.
-    ends: Option<[u32; 2]>,
 }
 
 impl Side {
@@ -122,25 +119,12 @@ impl Side {
             environment.push((name.to_owned(), value.to_owned()));
             words.next();
         }
-        Side {
-            program,
-            environment,
-            arguments: words.map(str::to_owned).collect(),
-            server: None,
-            pin,
-            ends: None,
-        }
+        Side { program, environment, arguments: words.map(str::to_owned).collect(), server: None, pin }
     }
 
     /// With other arguments for the server.
     pub fn server(mut self, arguments: &str) -> Self {
         self.server = Some(arguments.split_whitespace().map(str::to_owned).collect());
-        self
-    }
-
-    /// The client at the near end of a cable, the server at the far end.
-    pub fn between(mut self, cable: &Cable) -> Self {
-        self.ends = Some([cable.near(), cable.far()]);
         self
     }
 
@@ -153,18 +137,18 @@ impl Side {
     /// What the client prints, or the one process if it talks to itself.
     pub fn measure(&self, output_options: &[&str]) -> Outcome<String> {
         match self.arguments.iter().any(|argument| argument == "-l") {
-            true => succeed(self.on("1", &self.arguments, None).args(output_options)),
+            true => succeed(self.on("1", &self.arguments).args(output_options)),
             false => self.with_server(output_options),
         }
     }
 
-    /// The program on a processor, in the network namespace of a process if one is named.
-    fn on(&self, processor: &str, arguments: &[String], namespace: Option<u32>) -> Command {
+    /// The program on a processor.
+    fn on(&self, processor: &str, arguments: &[String]) -> Command {
         let program = match self.pin {
             Pin::Taskset => Path::new("taskset"),
             Pin::Option | Pin::Not => &self.program,
         };
-        let mut side = namespace.map_or_else(|| command(program), |process| cable::inside(process, program));
+        let mut side = command(program);
         match self.pin {
             Pin::Option => side.args(["-c", processor]),
             Pin::Taskset => side.args(["-c", processor]).arg(&self.program),
@@ -176,22 +160,19 @@ impl Side {
     }
 
     fn with_server(&self, output_options: &[&str]) -> Outcome<String> {
-        let [near, far] = self.ends.map_or([None; 2], |ends| ends.map(Some));
-        let address = if far.is_some() { cable::FAR_ADDRESS } else { "127.0.0.1" };
-        let server_process = far.map_or_else(|| "self".to_owned(), |process| process.to_string());
         let port = free_port();
         let port_option = port.to_string();
-        let mut server = self.on("0", self.server.as_ref().unwrap_or(&self.arguments), far);
+        let mut server = self.on("0", self.server.as_ref().unwrap_or(&self.arguments));
         server.args(["-p", &port_option]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         let mut child = spawn(&mut server)?;
         let deadline = Instant::now() + LISTEN_LIMIT;
-        while !is_listening_beside(&server_process, port) && Instant::now() < deadline {
+        while !is_listening(port) && Instant::now() < deadline {
             if let Some(status) = wait_until(&mut child, Instant::now() + Duration::from_millis(20))? {
                 return Err(Failure::new(format!("`{}` ended before it listened: {status}", line(&server))));
             }
         }
-        let mut client = self.on("1", &self.arguments, near);
-        let printed = succeed(client.args(output_options).args(["-p", &port_option, address]));
+        let mut client = self.on("1", &self.arguments);
+        let printed = succeed(client.args(output_options).args(["-p", &port_option, "127.0.0.1"]));
         // A server that has done its work ends by itself; after a failed client it would wait for ever.
         if wait_until(&mut child, Instant::now() + Duration::from_secs(2))?.is_none() {
             kill_tree(&mut child);

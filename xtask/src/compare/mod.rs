@@ -3,10 +3,8 @@
 //! Built on the floors beside this crate, Debian's UCX and uct_perftest; the rows are in tests/compare*.toml. `--net` compares uct-net with what
 //! does the same; `--sweep` measures whole curves.
 
-mod cable;
 mod measure;
 mod placement;
-mod regret;
 mod rounds;
 mod sweep;
 mod table;
@@ -39,7 +37,7 @@ pub struct Options {
     #[arg(value_name = "NAME")]
     only: Option<String>,
 
-    /// How often each is measured [default: 5; for a sweep 9; for --regret 21, in a virtual machine 1]
+    /// How often each is measured [default: 5; for a sweep 9]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u8).range(1..))]
     rounds: Option<u8>,
 
@@ -52,11 +50,11 @@ pub struct Options {
     net: bool,
 
     /// Rows from this file, with the programs of --programs: nothing is built or installed
-    #[arg(long, value_name = "FILE", requires = "programs", conflicts_with = "verbs", group = "measured")]
+    #[arg(long, value_name = "FILE", requires = "programs", conflicts_with = "verbs")]
     table: Option<PathBuf>,
 
-    /// Directory with uct_perftest, for --regret also uct_info: nothing is built
-    #[arg(long, value_name = "DIRECTORY", requires = "measured")]
+    /// Directory with uct_perftest: nothing is built
+    #[arg(long, value_name = "DIRECTORY", requires = "table")]
     programs: Option<PathBuf>,
 
     /// An older build as well: the directory with its uct_perftest and plugins, such as target/release of another checkout
@@ -65,24 +63,12 @@ pub struct Options {
 
     /// Instead of rows: all sizes, layouts and operations over this transport, beside the newest UCX. NAME chooses among
     /// curves such as `am_lat bcopy`
-    #[arg(long, value_name = "TRANSPORT", conflicts_with_all = ["verbs", "table"], group = "written")]
+    #[arg(long, value_name = "TRANSPORT", conflicts_with_all = ["verbs", "table"])]
     sweep: Option<String>,
 
-    /// Instead of rows: what selection chooses on this machine, by its models and calibrated, and how much slower that is than the best
-    #[arg(long, conflicts_with_all = ["only", "verbs", "table", "before", "sweep"], groups = ["measured", "written"])]
-    regret: bool,
-
-    /// Of --regret: between which two sides; several, with commas, are in one table
-    #[arg(long, value_name = "SIDES", value_enum, value_delimiter = ',', default_values_t = [regret::Between::Threads], requires = "regret")]
-    between: Vec<regret::Between>,
-
-    /// Of --sweep and --regret: write the figures to a file, of --regret those of each round
-    #[arg(long, value_name = "FILE", requires = "written")]
+    /// Of --sweep: write the figures to a file
+    #[arg(long, value_name = "FILE", requires = "sweep")]
     json: Option<PathBuf>,
-
-    /// Of --regret, which the virtual machine runs: writes the times to this file
-    #[arg(long, value_name = "FILE", requires_all = ["regret", "programs"], hide = true)]
-    report: Option<PathBuf>,
 
     #[command(flatten)]
     sweeping: sweep::Sweeping,
@@ -117,22 +103,9 @@ pub fn run(options: &Options) -> Outcome<u8> {
         let table = Table::read(table)?;
         return compare(options, &table, &programs(directory.clone(), directory.clone(), &table));
     }
-    let chosen = |programs, is_in_machine| regret::Regret { programs, rounds: options.rounds, is_in_machine };
-    if let (Some(file), Some(directory)) = (&options.report, &options.programs) {
-        return regret::report(&chosen(directory, true), file);
-    }
-    if let (true, Some(directory)) = (options.regret, &options.programs) {
-        return regret::run(&chosen(directory, false), &options.between, options.json.as_deref(), None);
-    }
     let workspace = Workspace::load()?;
     if let Some(transport) = &options.sweep {
         return sweep::run(transport, options, &workspace);
-    }
-    if options.regret {
-        let built = regret::build(&workspace)?;
-        let programs = built.program(PROGRAM)?.with_file_name("");
-        let (regret, json) = (chosen(&programs, false), options.json.as_deref());
-        return regret::run(&regret, &options.between, json, Some((&workspace, &built)));
     }
     if options.verbs {
         return in_machine(options, &workspace);
