@@ -2,7 +2,7 @@
 //!
 //! Used by `uct-core`, `uct-plugin` and every transport. Built on the operating system and a few small crates.
 //! One module is one idea: status codes, units and configuration, data structures, the asynchronous context, system
-//! facts, the log bridge.
+//! facts, the log bridge, text of peers.
 
 pub mod async_context;
 pub mod barrier;
@@ -22,6 +22,7 @@ pub mod stats;
 pub mod status;
 pub mod sync;
 pub mod sys;
+pub mod text;
 pub mod units;
 
 pub use status::{Error, Result, Status};
