@@ -11,7 +11,7 @@ use std::sync::OnceLock;
 use tempfile::{NamedTempFile, TempDir};
 use ucs::config::{Config, ConfigError, Schema, Sources};
 use ucs::units::{Bandwidth, Count, MemSize, NameList, Range, Ternary, Time, parse_bool};
-use uct_core::select::{Calibration, MeasuredPeer, Operation, RemoteMemory, Times};
+use uct_core::select::{Calibration, Operation, Times};
 use uct_core::{Context, Resource};
 
 /// A context of the defaults.
@@ -31,9 +31,6 @@ fn resource() -> &'static Resource {
     static RESOURCE: OnceLock<Resource> = OnceLock::new();
     RESOURCE.get_or_init(|| context().find("posix", "memory").expect("it is linked in"))
 }
-
-/// The device address of the peer whose times the seeds have.
-const DEVICE: &[u8] = &[0, 0x1f, 0xff];
 
 /// Errors are human-readable, one for each problem.
 fn check(result: Result<ucs::config::Loaded, ConfigError>) {
@@ -85,11 +82,7 @@ pub(crate) fn calibration(bytes: &[u8]) {
     };
     for operation in Operation::ALL {
         let sizes = [0, 1, 8, 1000, 1 << 20, usize::MAX];
-        let own = sizes.map(|size| calibration.seconds(resource(), operation, size));
-        let with = |memory| {
-            sizes.map(|size| Some(calibration.seconds_with(resource(), DEVICE, operation, size, memory)?.0))
-        };
-        let times = [[own].as_slice(), &RemoteMemory::ALL.map(with)].concat().concat();
+        let times = sizes.map(|size| calibration.seconds(resource(), operation, size));
         assert!(times.iter().flatten().all(|time| *time > 0.0 && time.is_finite()), "{times:?}");
     }
     let written = file_of(&calibration);
@@ -117,11 +110,10 @@ pub(crate) fn calibration_seeds() -> Vec<Vec<u8>> {
     let short = file_of(&calibration);
     calibration.set(resource(), Operation::ALL.map(|operation| (operation, points.clone())).into());
     let whole = file_of(&calibration);
-    let peer = |at| MeasuredPeer { name: "10.9.0.2".to_owned(), at };
-    calibration.set_peer(resource(), &[0xab; 28], peer(0), [Times::new(), Times::new()]);
-    let times = Times::from([(Operation::PutZcopy, vec![(8, 9000.5), (1 << 20, 71_000.0)])]);
-    calibration.set_peer(resource(), DEVICE, peer(1_790_000_000), [times.clone(), times]);
-    vec![empty, short, whole, file_of(&calibration)]
+    // Of an earlier version, which has measurements with peers.
+    let peers = b"[[peers]]\ninterface = \"tcp/lo\"\naddress = \"ab\"\nname = \"n\"\nat = 7\n[peers.times]\nput_zcopy = [[8, 9000.5]]\n";
+    let earlier = [&whole[..], peers].concat();
+    vec![empty, short, whole, earlier]
 }
 
 /// The first line is a variable and its value, the second a key and its value.

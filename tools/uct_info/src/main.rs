@@ -86,16 +86,9 @@ fn run(options: &Options) -> Result<(), Failure> {
     let mut nothing = None;
     if let Some(device) = &options.calibrate {
         let named = calibrate::Named { device: device.as_deref(), transport: options.transport.as_deref() };
-        if let Some(address) = options.listen {
-            calibrate::listen(&context, named, address, options.callers)?;
-        } else {
-            let calibrated = match &options.peer {
-                Some(peer) => calibrate::Calibrated::with(&context, named, peer)?,
-                None => calibrate::Calibrated::of(&context, named)?,
-            };
-            nothing = calibrated.failure();
-            sections.add("calibrate", &calibrated)?;
-        }
+        let calibrated = calibrate::Calibrated::of(&context, named)?;
+        nothing = calibrated.failure();
+        sections.add("calibrate", &calibrated)?;
     }
     let open = Open::new(&context);
     if options.devices || options.matrix {

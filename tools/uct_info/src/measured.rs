@@ -9,7 +9,6 @@ use uct_core::{Context, DeviceKind};
 
 /// What measures, or measures again.
 const REMEDY: &str = "`uct_info --calibrate`";
-const REMEDY_WITH_PEER: &str = "`uct_info --calibrate --peer HOST` measures with it, where --listen runs";
 
 /// The file of measured times, and what it has.
 #[derive(Debug, PartialEq, Serialize)]
@@ -83,8 +82,8 @@ impl MeasuredTimes {
                 Some(format!("remove it; {REMEDY} writes a file there"))
             }
             State::Stale | State::Unusable => Some(format!("{REMEDY} measures again")),
-            State::Used if self.lacking.is_empty() => None,
-            State::Used if self.is_for_a_peer => Some(REMEDY_WITH_PEER.to_owned()),
+            // What leads to a peer elsewhere is not measured.
+            State::Used if self.lacking.is_empty() || self.is_for_a_peer => None,
             State::Used => Some(format!("{REMEDY} measures all")),
             State::Absent | State::Off => None,
         }

@@ -4,10 +4,8 @@ use std::path::PathBuf;
 
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser};
-use uct_core::select::{KeyUse, Operation, PeerAddresses, RemoteMemory, Request};
+use uct_core::select::{KeyUse, Operation, PeerAddresses, Request};
 use uct_tools_common::{CommonOptions, Failure, complete};
-
-use crate::calibrate::{ListenAddress, PeerHost};
 
 /// Shows the transports of this machine, their configuration, and the choice of selection with its reasons.
 ///
@@ -64,15 +62,6 @@ pub(crate) struct Options {
     /// Draw the topology.
     #[arg(long, value_name = "FILE.svg", requires = "topology")]
     pub svg: Option<PathBuf>,
-    /// Of --calibrate: with this host, where --calibrate --listen runs, instead of each interface with itself. Without a port 13338.
-    #[arg(long, value_name = "HOST[:PORT]", requires = "calibrate", conflicts_with = "listen")]
-    pub peer: Option<PeerHost>,
-    /// Of --calibrate: measure nothing, but be the other side of --calibrate --peer, for one caller after the other until this program is ended.
-    #[arg(long, value_name = "[ADDRESS:]PORT", requires = "calibrate", conflicts_with = "json")]
-    pub listen: Option<ListenAddress>,
-    /// End after so many callers.
-    #[arg(long, value_name = "N", requires = "listen", value_parser = clap::value_parser!(u32).range(1..))]
-    pub callers: Option<u32>,
     /// Only this transport, in -d, --matrix and --calibrate.
     #[arg(short = 't', value_name = "TRANSPORT", add = complete::transports())]
     pub transport: Option<String>,
@@ -88,9 +77,6 @@ pub(crate) struct Options {
     /// What becomes of the key of a put or get to explain: kept, unpacked for each operation, or new, to other memory each time.
     #[arg(long, value_name = "USE", default_value = "kept", requires = "explain")]
     key: KeyUse,
-    /// The peer's memory of a put or get to explain: allocated by the transport, or registered, any other.
-    #[arg(long, value_name = "MEMORY", default_value = "allocated", requires = "explain")]
-    memory: RemoteMemory,
     /// Addresses of a peer that must be reachable: the output of its --address, or @FILE with it.
     #[arg(long, value_name = "HEX|@FILE", requires = "explain")]
     peer_address: Option<String>,
@@ -161,7 +147,7 @@ impl Options {
 
     /// What is to be explained.
     pub(crate) fn request(&self) -> Request {
-        Request::new(self.op, self.size).with_header(self.header).with_key(self.key).with_memory(self.memory)
+        Request::new(self.op, self.size).with_header(self.header).with_key(self.key)
     }
 
     /// The peer's addresses, if given.

@@ -1,11 +1,9 @@
 //! Every candidate with its verdict, for readers and for programs.
 
 use std::fmt;
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use serde::Serialize;
 
-use super::calibration::MeasuredPeer;
 use super::cost::Cost;
 use super::rank::EQUAL;
 use super::request::Request;
@@ -23,8 +21,6 @@ pub struct Candidate {
     pub kind: Option<&'static str>,
     /// The file it came from, or that it is built in.
     pub origin: Option<String>,
-    /// The measurement whose time counts, if that was one with this peer.
-    pub measured_with: Option<MeasuredPeer>,
     /// What became of it.
     #[serde(flatten)]
     pub verdict: Verdict,
@@ -50,7 +46,6 @@ impl Candidate {
             device: Some(resource.device.clone()),
             kind: Some(resource.kind.name()),
             origin: Some(resource.origin.to_string()),
-            measured_with: None,
             verdict,
             device_kind: Some(resource.kind),
         }
@@ -58,15 +53,7 @@ impl Candidate {
 
     pub(super) fn named(transport: &str, verdict: Verdict) -> Candidate {
         let transport = if transport.is_empty() { "(plugin)" } else { transport }.to_owned();
-        Candidate {
-            transport,
-            device: None,
-            kind: None,
-            origin: None,
-            measured_with: None,
-            verdict,
-            device_kind: None,
-        }
+        Candidate { transport, device: None, kind: None, origin: None, verdict, device_kind: None }
     }
 
     /// Its cost, if it would do.
@@ -122,20 +109,6 @@ impl Explanation {
     }
 }
 
-/// Which peer, and how long ago.
-impl fmt::Display for MeasuredPeer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-        let age = match now.saturating_sub(self.at) {
-            seconds @ 0..120 => format!("{seconds} s"),
-            seconds @ 120..7200 => format!("{} min", seconds / 60),
-            seconds @ 7200..172_800 => format!("{} h", seconds / 3600),
-            seconds => format!("{} days", seconds / 86_400),
-        };
-        write!(f, "measured with {} {age} ago", self.name)
-    }
-}
-
 /// One line a candidate.
 impl fmt::Display for Explanation {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -143,11 +116,10 @@ impl fmt::Display for Explanation {
         let width = self.candidates.iter().map(|candidate| candidate.name().len()).max().unwrap_or(0);
         for candidate in &self.candidates {
             let name = candidate.name();
-            let measured = candidate.measured_with.as_ref().map_or_else(String::new, |it| format!("; {it}"));
             match &candidate.verdict {
-                Verdict::Chosen(cost) => writeln!(f, "CHOSEN    {name:width$}  {cost}{measured}")?,
+                Verdict::Chosen(cost) => writeln!(f, "CHOSEN    {name:width$}  {cost}")?,
                 Verdict::Usable(cost) => {
-                    write!(f, "USABLE    {name:width$}  {cost}{measured}")?;
+                    write!(f, "USABLE    {name:width$}  {cost}")?;
                     match &chosen {
                         // Its measured time counts as equal, and something else decided.
                         Some((chosen, total)) if cost.total < *total => {

@@ -1,6 +1,6 @@
 //! Selection: the interface with the lowest estimated cost among those that support the request, are permitted, and reach the peer.
 //!
-//! The cost is the time that was measured with that peer or on this machine ([`Calibration`]), or the estimate of the transport's model. Measured
+//! The cost is the time that was measured on this machine ([`Calibration`]), or the estimate of the transport's model. Measured
 //! times that are nearly the same count as equal (`rank`).
 //!
 //! Used by applications that leave the choice to the library, and by tools that show its reasons. Built on the context, which
@@ -29,14 +29,14 @@ use crate::config::Fallback;
 use crate::context::Context;
 use crate::error::{OpenError, split_remedy};
 use crate::iface::{Iface, IfaceOptions};
-use crate::resource::{DeviceKind, Resource};
+use crate::resource::Resource;
 use crate::worker::Worker;
 
-pub use calibration::{Calibration, CalibrationError, MeasuredPeer, Point, Times};
+pub use calibration::{Calibration, CalibrationError, Point, Times};
 pub use cost::{Cost, Term};
 pub use explain::{Candidate, Explanation};
 pub use peer::{PeerAddresses, PeerIface};
-pub use request::{KeyUse, Operation, RemoteMemory, Request};
+pub use request::{KeyUse, Operation, Request};
 pub use verdict::{Stage, Verdict};
 
 use rank::Rank;
@@ -273,48 +273,22 @@ impl Selector {
             Ok(address) => address,
             Err(verdict) => return (Candidate::of(resource, *verdict), None),
         };
-        let (seconds, measured_with) = self.measured(iface, request, address.as_ref()).unzip();
+        let seconds = self.measured(iface, request, address.as_ref());
         let key = match request.counted_key() {
             KeyUse::Kept => 0.0,
             key => key.seconds(&iface.memory_domain().attributes(), request.size),
         };
         let verdict = Verdict::Usable(Cost::estimate(iface.attributes(), request, endpoints, seconds, key));
-        let measured_with = measured_with.flatten().cloned();
-        (Candidate { measured_with, ..Candidate::of(resource, verdict) }, address)
+        (Candidate::of(resource, verdict), address)
     }
 
-    /// The measured seconds of the operation, and the peer that they were measured with. An interface that was measured with itself says
-    /// nothing about a peer elsewhere: those times count for a peer with the same device address, and if no peer is named. It says
-    /// nothing about shared memory that the peer has registered either: one process reaches all of its own in the same way.
-    fn measured(
-        &self,
-        iface: &Iface,
-        request: &Request,
-        peer: Option<&IfaceAddress>,
-    ) -> Option<(f64, Option<&MeasuredPeer>)> {
+    /// The measured seconds of the operation. An interface that was measured with itself says nothing about a peer elsewhere: those times
+    /// count for a peer with the same device address, and if no peer is named.
+    fn measured(&self, iface: &Iface, request: &Request, peer: Option<&IfaceAddress>) -> Option<f64> {
         let calibration = self.context.calibration();
-        let Request { operation, size, .. } = *request;
-        let memory = match iface.resource().kind {
-            DeviceKind::SharedMemory => request.counted_memory(),
-            // All memory is reached in one way.
-            _ => RemoteMemory::Allocated,
-        };
-        let with = |peer: &IfaceAddress| {
-            calibration.seconds_with(iface.resource(), &peer.device, operation, size, memory)
-        };
-        let own = match (peer, memory) {
-            (None, RemoteMemory::Registered) => iface.address().ok(),
-            _ => None,
-        };
-        if let Some((seconds, measured)) = peer.or(own.as_ref()).and_then(with) {
-            return Some((seconds, Some(measured)));
-        }
-        if memory == RemoteMemory::Registered {
-            return None;
-        }
-        let seconds = calibration.seconds(iface.resource(), operation, size)?;
+        let seconds = calibration.seconds(iface.resource(), request.operation, request.size)?;
         let is_here = |peer: &IfaceAddress| iface.address().is_ok_and(|own| own.device == peer.device);
-        peer.is_none_or(is_here).then_some((seconds, None))
+        peer.is_none_or(is_here).then_some(seconds)
     }
 
     /// What is not open: excluded, refused, without a device, not loaded.

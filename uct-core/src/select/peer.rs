@@ -113,15 +113,13 @@ impl PeerAddresses {
         Ok(PeerAddresses { ifaces })
     }
 
-    /// The peer's interfaces of the transport of `iface`, with their numbers, in the order in which selection tries them: those on the same device of
-    /// the same machine first.
-    pub fn in_order_for(&self, iface: &Iface) -> Vec<(usize, &PeerIface)> {
+    /// The peer's interfaces of the transport of `iface`: those on the same device of the same machine first.
+    fn in_order_for(&self, iface: &Iface) -> Vec<&PeerIface> {
         let transport = &iface.resource().transport;
         let own = iface.address().map(|address| address.device).ok();
-        let numbered = self.ifaces.iter().enumerate();
         let mut in_order: Vec<_> =
-            numbered.filter(|(_, peer)| peer.address.transport == *transport).collect();
-        in_order.sort_by_key(|(_, peer)| own.as_ref() != Some(&peer.address.device));
+            self.ifaces.iter().filter(|peer| peer.address.transport == *transport).collect();
+        in_order.sort_by_key(|peer| own.as_ref() != Some(&peer.address.device));
         in_order
     }
 
@@ -130,7 +128,7 @@ impl PeerAddresses {
         let own = iface.resource();
         let (mut refusals, mut remedies, mut unlisted) = (Vec::new(), Vec::new(), 0_usize);
         let mut stage = Stage::Unreachable;
-        for (_, peer) in self.in_order_for(iface) {
+        for peer in self.in_order_for(iface) {
             match iface.is_reachable(&peer.address) {
                 Ok(()) => return Ok(peer.address.clone()),
                 Err(refused) => {

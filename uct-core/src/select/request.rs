@@ -69,30 +69,6 @@ impl KeyUse {
     }
 }
 
-/// Where the peer's memory of a put or get comes from.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum RemoteMemory {
-    /// The transport allocated it ([`MemoryDomain::allocate`](crate::MemoryDomain::allocate)).
-    #[default]
-    Allocated,
-    /// The peer registered memory that it had ([`MemoryDomain::register`](crate::MemoryDomain::register)).
-    Registered,
-}
-
-impl RemoteMemory {
-    /// All of them.
-    pub const ALL: [RemoteMemory; 2] = [RemoteMemory::Allocated, RemoteMemory::Registered];
-
-    /// As the programs take and print it.
-    pub fn name(self) -> &'static str {
-        match self {
-            RemoteMemory::Allocated => "allocated",
-            RemoteMemory::Registered => "registered",
-        }
-    }
-}
-
 /// An operation of some size, and what else the interface has to be able to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Request {
@@ -104,8 +80,6 @@ pub struct Request {
     pub header: usize,
     /// What becomes of the key of a put or get. Messages have none.
     pub key: KeyUse,
-    /// The peer's memory of a put or get. Messages have none.
-    pub memory: RemoteMemory,
     /// Further capabilities.
     #[serde(serialize_with = "names")]
     pub capabilities: Capabilities,
@@ -195,14 +169,7 @@ impl Operation {
 impl Request {
     /// A request for an operation of `size` bytes.
     pub fn new(operation: Operation, size: usize) -> Request {
-        Request {
-            operation,
-            size,
-            header: 0,
-            key: KeyUse::Kept,
-            memory: RemoteMemory::Allocated,
-            capabilities: Capabilities::empty(),
-        }
+        Request { operation, size, header: 0, key: KeyUse::Kept, capabilities: Capabilities::empty() }
     }
 
     /// The same with a header of so many bytes.
@@ -215,17 +182,6 @@ impl Request {
     #[must_use]
     pub fn with_key(self, key: KeyUse) -> Request {
         Request { key, ..self }
-    }
-
-    /// The same to memory of the peer that the transport allocated, or did not.
-    #[must_use]
-    pub fn with_memory(self, memory: RemoteMemory) -> Request {
-        Request { memory, ..self }
-    }
-
-    /// Where the peer's memory comes from, if the operation has some.
-    pub(super) fn counted_memory(&self) -> RemoteMemory {
-        if self.operation.is_message() { RemoteMemory::Allocated } else { self.memory }
     }
 
     /// What becomes of the key, if the operation has one.
@@ -265,21 +221,9 @@ impl std::str::FromStr for KeyUse {
     }
 }
 
-impl std::str::FromStr for RemoteMemory {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<RemoteMemory, String> {
-        let found = RemoteMemory::ALL.into_iter().find(|memory| memory.name() == text);
-        found.ok_or_else(|| format!("no memory {text:?}; expected one of allocated, registered"))
-    }
-}
-
 impl fmt::Display for Request {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} of {} bytes", self.operation.name(), self.size)?;
-        if self.counted_memory() == RemoteMemory::Registered {
-            f.write_str(" of memory that the transport did not allocate")?;
-        }
         match (self.counted_header(), self.counted_key()) {
             (0, KeyUse::Kept) => Ok(()),
             (0, KeyUse::Unpacked) => f.write_str(" with a key that is unpacked for it"),
@@ -318,22 +262,6 @@ mod tests {
         assert!("keep".parse::<KeyUse>().is_err());
         let request = Request::new(Operation::GetShort, 8).with_key(KeyUse::New);
         assert!(request.to_string().ends_with("to memory that is new"), "{request}");
-    }
-
-    #[test]
-    fn the_memory_of_the_peer_has_one_name_and_counts_for_puts_and_gets() {
-        for memory in RemoteMemory::ALL {
-            assert_eq!(serde_json::to_value(memory).expect("a text"), memory.name());
-            assert_eq!(memory.name().parse(), Ok(memory));
-            for operation in Operation::ALL {
-                let counted = Request::new(operation, 8).with_memory(memory).counted_memory();
-                let expected = if operation.is_message() { RemoteMemory::Allocated } else { memory };
-                assert_eq!(counted, expected, "{}", operation.name());
-            }
-        }
-        assert!("foreign".parse::<RemoteMemory>().is_err());
-        let request = Request::new(Operation::PutShort, 8).with_memory(RemoteMemory::Registered);
-        assert_eq!(request.to_string(), "put_short of 8 bytes of memory that the transport did not allocate");
     }
 
     #[test]

@@ -3,7 +3,6 @@
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{SystemTime, UNIX_EPOCH};
 
 use tracing::span::{Attributes, Id, Record};
 use tracing::{Event, Level, Metadata, Subscriber};
@@ -353,104 +352,8 @@ fn what_was_measured_with_itself_is_no_figure_of_a_peer_elsewhere() {
     let own = iface.address().expect("an address");
     let mut elsewhere = own.clone();
     elsewhere.device[0] ^= 1;
-    let here = Some((1e-9, None));
+    let here = Some(1e-9);
     assert_eq!([measured(None), measured(Some(&own)), measured(Some(&elsewhere))], [here, here, None]);
-}
-
-#[test]
-fn what_was_measured_with_a_peer_counts_for_its_device_address_ahead_of_what_was_measured_here() {
-    let directory = tempfile::tempdir().expect("a directory");
-    let file = directory.path().join("calibration.toml");
-    let modeled = worker(&[]);
-    let resource = modeled.context().find("self", "memory").expect("it is built in");
-    let own = modeled.open("self", "memory").expect("an interface").address().expect("an address");
-    let [mut elsewhere, mut unknown] = [own.clone(), own.clone()];
-    elsewhere.device[0] ^= 1;
-    unknown.device[0] ^= 2;
-    let times = |short| Times::from([(Operation::AmShort, vec![(8, short)])]);
-    let peer = MeasuredPeer { name: "10.9.0.2".to_owned(), at: 7 };
-    let mut calibration = Calibration::default();
-    calibration.set(
-        &resource,
-        Times::from([(Operation::AmShort, vec![(8, 1.0)]), (Operation::AmBcopy, vec![(8, 4.0)])]),
-    );
-    for (device, time) in [(&own.device, 2.0), (&elsewhere.device, 3.0)] {
-        calibration.set_peer(&resource, device, peer.clone(), [times(time), Times::new()]);
-    }
-    calibration.write(&file).expect("it is written");
-
-    let worker = worker(&[("calibration", file.to_str().expect("a path"))]);
-    let iface = worker.open("self", "memory").expect("an interface");
-    let selector = Selector::of(&worker, vec![iface.clone()]);
-    let measured =
-        |operation, peer: Option<&IfaceAddress>| selector.measured(&iface, &Request::new(operation, 8), peer);
-    let short = |peer| measured(Operation::AmShort, peer);
-    let with = |seconds| Some((seconds, Some(&peer)));
-    assert_eq!(
-        [short(None), short(Some(&own)), short(Some(&elsewhere)), short(Some(&unknown))],
-        [Some((1e-9, None)), with(2e-9), with(3.0 * 1e-9), None]
-    );
-    let buffered = |peer| measured(Operation::AmBcopy, Some(peer));
-    assert_eq!([buffered(&own), buffered(&elsewhere)], [Some((4e-9, None)), None], "not measured with it");
-
-    let own = PeerIface { device: "memory".to_owned(), address: iface.address().expect("an address") };
-    let explanation =
-        selector.explain(&Request::new(Operation::AmShort, 8), Some(&PeerAddresses { ifaces: vec![own] }));
-    let chosen = explanation.chosen().expect("it reaches itself");
-    assert_eq!(chosen.measured_with.as_ref(), Some(&peer));
-    let text = explanation.to_string();
-    let line = text.lines().next().expect("a line");
-    assert!(
-        line.contains("  2 ns measured; the model has ") && line.contains("; measured with 10.9.0.2 "),
-        "{line}"
-    );
-    assert!(line.ends_with(" days ago"), "{line}");
-}
-
-#[test]
-fn registered_shared_memory_has_times_of_its_own_and_other_memory_has_not() {
-    let directory = tempfile::tempdir().expect("a directory");
-    let file = directory.path().join("calibration.toml");
-    let modules = ("modules", "self,shm");
-    let modeled = worker(&[modules]);
-    let peer = MeasuredPeer { name: "localhost".to_owned(), at: 7 };
-    let put = |time| Times::from([(Operation::PutShort, vec![(8, time)])]);
-    let mut calibration = Calibration::default();
-    for (transport, registered) in [("self", Times::new()), ("posix", put(3.0))] {
-        let iface = modeled.open(transport, "memory").expect("an interface");
-        let device = iface.address().expect("an address").device;
-        calibration.set(iface.resource(), put(1.0));
-        calibration.set_peer(iface.resource(), &device, peer.clone(), [put(2.0), registered]);
-    }
-    calibration.write(&file).expect("it is written");
-
-    let worker = worker(&[modules, ("calibration", file.to_str().expect("a path"))]);
-    let times = |transport, operation| {
-        let iface = worker.open(transport, "memory").expect("an interface");
-        let selector = Selector::of(&worker, vec![iface.clone()]);
-        let own = iface.address().expect("an address");
-        let mut elsewhere = own.clone();
-        elsewhere.device[0] ^= 1;
-        let request = Request::new(operation, 8).with_memory(RemoteMemory::Registered);
-        [None, Some(&own), Some(&elsewhere)]
-            .map(|peer| Some((selector.measured(&iface, &request, peer)?.0 * 1e9).round()))
-    };
-    assert_eq!(times("posix", Operation::PutShort), [Some(3.0), Some(3.0), None]);
-    assert_eq!(times("posix", Operation::GetShort), [None; 3], "the model counts");
-    assert_eq!(times("self", Operation::PutShort), [Some(1.0), Some(2.0), None]);
-}
-
-#[test]
-fn the_age_of_a_measurement_has_the_unit_that_fits() {
-    let now = SystemTime::now().duration_since(UNIX_EPOCH).expect("after 1970").as_secs();
-    let text = |age: u64| MeasuredPeer { name: "n".to_owned(), at: now - age }.to_string();
-    // The clock may have gone on by some seconds.
-    for (age, words) in [(300, "n 5 min ago"), (7300, "n 2 h ago"), (200_000, "n 2 days ago")] {
-        assert_eq!(text(age), format!("measured with {words}"));
-    }
-    assert!(text(0).ends_with(" s ago"));
-    let later = MeasuredPeer { name: "n".to_owned(), at: u64::MAX }.to_string();
-    assert_eq!(later, "measured with n 0 s ago", "the clock was set back");
 }
 
 #[test]

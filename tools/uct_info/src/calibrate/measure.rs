@@ -1,17 +1,16 @@
-//! The side that measures: each operation in some sizes, and streams of messages and puts. For an interface of this machine with itself, the
-//! other side is another thread of this process.
+//! The side that measures: each operation in some sizes, and streams of messages and puts. The other side is another thread of this process.
 
 use std::thread;
 use std::time::{Duration, Instant};
 
-use uct_core::select::{Operation, Point, RemoteMemory, Times};
+use uct_core::select::{Operation, Point, Times};
 use uct_core::{Context, Iface, Resource, clock, system};
 use uct_tools_common::Failure;
 
 use super::line::{Command, Line, Message, unexpected};
-use super::side::{LARGEST, Side, WORD, limit, takes};
+use super::side::{LARGEST, Side, limit, takes};
 
-/// Bytes of the operations that are measured. The largest that both sides take is measured as well.
+/// Bytes of the operations that are measured. The largest that an interface takes is measured as well.
 pub(super) const SIZES: [usize; 9] =
     [8, 256, 1 << 10, 4 << 10, 8 << 10, 16 << 10, 64 << 10, 256 << 10, LARGEST];
 /// How often each interface is measured, in turn with the others; the fastest counts. Where the processors of a machine are near each other at one
@@ -37,8 +36,6 @@ const STREAM_IN_FLIGHT: u32 = 16;
 pub(super) struct Measured {
     /// Nanoseconds of one operation: half of a round trip for messages and puts, up to the data's arrival for gets.
     pub times: Times,
-    /// The same of puts and gets to memory that the transport did not allocate, if that is another way.
-    pub registered: Times,
     pub streams: Vec<Stream>,
 }
 
@@ -53,12 +50,10 @@ pub(super) struct Stream {
 impl Measured {
     /// Takes over what was faster in another pass. An operation or size that is in one of them only stays as it is.
     pub(super) fn merge(&mut self, other: Measured) {
-        for (ours, theirs) in [(&mut self.times, &other.times), (&mut self.registered, &other.registered)] {
-            for (operation, points) in ours {
-                for (size, time) in points {
-                    let same = theirs.get(operation).into_iter().flatten().find(|point| point.0 == *size);
-                    *time = same.map_or(*time, |point| point.1.min(*time));
-                }
+        for (operation, points) in &mut self.times {
+            for (size, time) in points {
+                let same = other.times.get(operation).into_iter().flatten().find(|point| point.0 == *size);
+                *time = same.map_or(*time, |point| point.1.min(*time));
             }
         }
         for stream in &mut self.streams {
@@ -78,15 +73,14 @@ pub(super) fn measure(context: &Context, resource: &Resource) -> Result<Measured
     let measured = thread::scope(|scope| {
         let replier = scope.spawn(move || {
             let line = to_measurer;
-            let replied =
-                Side::open(context, resource, &second, &line, None).and_then(|side| side.reply(&line));
+            let replied = Side::open(context, resource, &second, &line).and_then(|side| side.reply(&line));
             replied.map_err(|failure| {
                 line.give_up(&failure);
                 failure.to_string()
             })
         });
         let measurer = scope.spawn(move || {
-            let side = Side::open(context, resource, &first, &line, None);
+            let side = Side::open(context, resource, &first, &line);
             side.and_then(|side| side.measure_all(&line)).map_err(|failure| {
                 line.give_up(&failure);
                 failure.to_string()
@@ -105,8 +99,7 @@ impl Side {
         let iface = self.ep.iface();
         let (mut times, mut streams) = (Times::new(), Vec::new());
         for operation in Operation::ALL {
-            let most_of_other = self.limits.get(&operation).copied().unwrap_or(0);
-            let sizes = sizes(&iface, operation, most_of_other);
+            let sizes = sizes(&iface, operation);
             times.insert(operation, self.points(line, operation, &sizes)?);
             if operation.is_get() {
                 continue;
@@ -118,28 +111,10 @@ impl Side {
                 streams.push(Stream { operation, size, nanoseconds });
             }
         }
-        let registered = self.registered_times(line)?;
         // The other side misses this one's connection no more. It waits for nothing and closes its own, which is not to be noticed.
         line.send(Message::Command(Command::End))?;
         done(line.receive()?)?;
-        Ok(Measured { times, registered, streams })
-    }
-
-    /// Puts and gets to memory that the transport did not allocate, between two programs: a process reaches all of its own memory in the
-    /// same way.
-    fn registered_times(&self, line: &Line) -> Result<Times, Failure> {
-        let mut times = Times::new();
-        if !line.leads_to_program() || !self.has_registered() {
-            return Ok(times);
-        }
-        self.memory.set(RemoteMemory::Registered);
-        self.command(line, Command::Use(RemoteMemory::Registered))?;
-        for operation in Operation::ALL.into_iter().filter(|operation| !operation.is_message()) {
-            let most_of_other = self.limits.get(&operation).copied().unwrap_or(0);
-            let sizes = sizes(&self.ep.iface(), operation, most_of_other);
-            times.insert(operation, self.points(line, operation, &sizes)?);
-        }
-        Ok(times)
+        Ok(Measured { times, streams })
     }
 
     /// Has the other side do something; returns once it has begun, or has reported. Makes progress meanwhile: the other side first waits until this
@@ -244,13 +219,13 @@ fn done(message: Message) -> Result<(), Failure> {
     }
 }
 
-/// The sizes at which an operation of an interface is measured: multiples of 8 bytes that both sides take.
-fn sizes(iface: &Iface, operation: Operation, most_of_other: usize) -> Vec<usize> {
+/// The sizes at which an operation of an interface is measured: multiples of 8 bytes.
+fn sizes(iface: &Iface, operation: Operation) -> Vec<usize> {
     // Within one process it does without the peer.
     if operation == Operation::GetShort && iface.emulated().contains(operation.capability()) {
         return Vec::new();
     }
-    let most = limit(iface, operation).min(most_of_other / WORD * WORD);
+    let most = limit(iface, operation);
     let mut sizes: Vec<usize> = SIZES.into_iter().filter(|&size| size < most).chain([most]).collect();
     sizes.retain(|&size| takes(iface, operation, size));
     sizes
@@ -262,20 +237,18 @@ mod tests {
 
     #[test]
     fn of_two_passes_the_fastest_counts_for_each_size() {
-        let measured = |short: f64, long: f64, registered: f64, stream: f64| {
+        let measured = |short: f64, long: f64, stream: f64| {
             let times = |points: &[Point]| Times::from([(Operation::PutShort, points.to_vec())]);
             Measured {
                 times: times(&[(8, short), (256, long)]),
-                registered: times(&[(8, registered)]),
                 streams: vec![Stream { operation: Operation::AmShort, size: 8, nanoseconds: stream }],
             }
         };
-        let mut first = measured(3.0, 9.0, 40.0, 2.0);
-        first.merge(measured(4.0, 8.0, 30.0, 1.0));
+        let mut first = measured(3.0, 9.0, 2.0);
+        first.merge(measured(4.0, 8.0, 1.0));
         assert_eq!(first.times[&Operation::PutShort], [(8, 3.0), (256, 8.0)]);
-        assert_eq!(first.registered[&Operation::PutShort], [(8, 30.0)]);
         assert_eq!(first.streams.iter().map(|it| it.nanoseconds).collect::<Vec<_>>(), [1.0]);
-        first.merge(Measured { times: Times::new(), registered: Times::new(), streams: Vec::new() });
+        first.merge(Measured { times: Times::new(), streams: Vec::new() });
         assert_eq!(first.times[&Operation::PutShort], [(8, 3.0), (256, 8.0)]);
     }
 }

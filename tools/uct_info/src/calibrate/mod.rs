@@ -1,27 +1,21 @@
-//! `--calibrate`: measures the transports of this machine, with themselves or with a peer, shows the figures beside those of the models, and stores
-//! them for selection.
+//! `--calibrate`: measures the transports of this machine, shows the figures beside those of the models, and stores them for selection.
 
-mod address;
-mod caller;
 mod line;
-mod listener;
 mod measure;
 mod reply;
 mod side;
 
 use std::fmt;
 use std::path::{Path, PathBuf};
-use std::time::{Instant, SystemTime, UNIX_EPOCH};
+use std::time::Instant;
 
 use comfy_table::{CellAlignment, Table, presets};
 use serde::Serialize;
-use uct_core::select::{Calibration, MeasuredPeer, Operation, RemoteMemory, Request, Selector, Times};
+use uct_core::select::{Calibration, Operation, Request, Selector, Times};
 use uct_core::{Context, DeviceKind, IfaceOptions, Resource, Worker};
 use uct_tools_common::Failure;
 
 use crate::iface::bytes;
-pub(crate) use address::{ListenAddress, PeerHost};
-use caller::{Listening, Reached};
 use measure::{Measured, PASSES, SIZES};
 
 /// Sizes that the text shows; the JSON has all.
@@ -37,11 +31,7 @@ pub(crate) struct Named<'a> {
 /// The section.
 #[derive(Serialize)]
 pub(crate) struct Calibrated {
-    /// The host that was measured with; `null` if each interface was with itself.
-    peer: Option<String>,
     interfaces: Vec<Interface>,
-    /// Interfaces that do not reach the peer.
-    unreachable: Vec<Failed>,
     failed: Vec<Failed>,
     /// `null` if the times are not stored.
     file: Option<PathBuf>,
@@ -52,8 +42,6 @@ pub(crate) struct Calibrated {
 struct Interface {
     transport: String,
     device: String,
-    /// The device at the other side, if that is a peer.
-    peer_device: Option<String>,
     rows: Vec<Row>,
     /// For messages, put and get: from which size on which operation is the fastest.
     fastest: Vec<Vec<Step>>,
@@ -63,8 +51,6 @@ struct Interface {
 #[derive(Serialize)]
 struct Row {
     operation: &'static str,
-    /// Of the peer, in put and get.
-    memory: &'static str,
     size: u64,
     /// `time` of one operation, `overhead` from one to the next, or `bandwidth`.
     what: &'static str,
@@ -85,16 +71,6 @@ struct Failed {
     transport: String,
     device: String,
     reason: String,
-}
-
-/// Replies to the measurements of peers: without end, or to so many.
-pub(crate) fn listen(
-    context: &Context,
-    named: Named<'_>,
-    address: ListenAddress,
-    callers: Option<u32>,
-) -> Result<(), Failure> {
-    listener::listen(context, &named.resources(context)?, address, callers)
 }
 
 impl Named<'_> {
@@ -122,60 +98,20 @@ impl Named<'_> {
 /// An interface that is measured, and what was measured of it in the passes so far.
 struct Subject<'r> {
     resource: &'r Resource,
-    /// What it is measured with, if that is a peer.
-    with: Option<Reached>,
     measured: Option<Measured>,
 }
 
 impl Calibrated {
-    /// Measures interfaces with themselves, and stores the times beside those of the others.
+    /// Measures interfaces, and stores the times beside those of the others.
     pub(crate) fn of(context: &Context, named: Named<'_>) -> Result<Calibrated, Failure> {
-        let mut calibrated = Calibrated::new(context, None);
-        let mut calibration = calibrated.stored();
-        let resources = named.resources(context)?.into_iter();
-        let subjects = resources.map(|resource| Subject { resource, with: None, measured: None }).collect();
-        let measure = |subject: &Subject<'_>| measure::measure(context, subject.resource);
-        for (subject, [times, _]) in calibrated.measure(context, subjects, measure) {
-            calibration.set(subject.resource, times);
-        }
-        calibrated.store(&calibration)?;
-        Ok(calibrated)
-    }
-
-    /// Measures interfaces with a peer, where a program listens, and stores the times beside the others.
-    pub(crate) fn with(context: &Context, named: Named<'_>, peer: &PeerHost) -> Result<Calibrated, Failure> {
-        let resources = named.resources(context)?;
-        let mut listening = Listening::call(peer)?;
-        let mut calibrated = Calibrated::new(context, Some(peer.host.clone()));
-        let mut calibration = calibrated.stored();
-        let mut subjects = Vec::new();
-        for resource in resources {
-            let worker = Worker::new(context)?;
-            match worker.open_resource(resource, IfaceOptions::default()).map(|iface| listening.reach(&iface))
-            {
-                Ok(Ok(reached)) => subjects.push(Subject { resource, with: Some(reached), measured: None }),
-                Ok(Err(reason)) => calibrated.unreachable.push(Failed::of(resource, reason)),
-                Err(error) => calibrated.failed.push(Failed::of(resource, error.to_string())),
-            }
-        }
-        let measure = |subject: &Subject<'_>| match &subject.with {
-            Some(reached) => listening.measure(context, subject.resource, reached),
-            None => Err("nothing of the peer is reached".into()),
-        };
-        for (subject, times) in calibrated.measure(context, subjects, measure) {
-            let Some(reached) = subject.with else { continue };
-            let at = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-            let name = peer.host.clone();
-            calibration.set_peer(subject.resource, &reached.address.device, MeasuredPeer { name, at }, times);
-        }
-        listening.end();
-        calibrated.store(&calibration)?;
-        Ok(calibrated)
-    }
-
-    fn new(context: &Context, peer: Option<String>) -> Calibrated {
         let file = context.calibration_file().map(Path::to_owned);
-        Calibrated { peer, interfaces: Vec::new(), unreachable: Vec::new(), failed: Vec::new(), file }
+        let mut calibrated = Calibrated { interfaces: Vec::new(), failed: Vec::new(), file };
+        let mut calibration = calibrated.stored();
+        for (resource, times) in calibrated.measure(context, named.resources(context)?) {
+            calibration.set(resource, times);
+        }
+        calibrated.store(&calibration)?;
+        Ok(calibrated)
     }
 
     /// The times in the file. One that cannot be used is replaced.
@@ -190,12 +126,9 @@ impl Calibrated {
 
     /// Measures interfaces in passes, each pass all of them. One that fails is not measured again. Adds the figures, and the reasons why
     /// there are none. Returns the times.
-    fn measure<'r>(
-        &mut self,
-        context: &Context,
-        mut subjects: Vec<Subject<'r>>,
-        mut measure: impl FnMut(&Subject<'r>) -> Result<Measured, Failure>,
-    ) -> Vec<(Subject<'r>, [Times; 2])> {
+    fn measure<'r>(&mut self, context: &Context, resources: Vec<&'r Resource>) -> Vec<(&'r Resource, Times)> {
+        let subjects = resources.into_iter().map(|resource| Subject { resource, measured: None });
+        let mut subjects: Vec<Subject<'_>> = subjects.collect();
         for pass in 1..=PASSES {
             if subjects.is_empty() {
                 break;
@@ -203,10 +136,10 @@ impl Calibrated {
             eprint!("pass {pass} of {PASSES}");
             let mut separator = ':';
             subjects.retain_mut(|subject| {
-                eprint!("{separator} {subject} … ");
+                eprint!("{separator} {} … ", subject.resource);
                 separator = ',';
                 let start = Instant::now();
-                match measure(subject) {
+                match measure::measure(context, subject.resource) {
                     Ok(measured) => {
                         eprint!("{} ms", start.elapsed().as_millis());
                         match &mut subject.measured {
@@ -225,14 +158,14 @@ impl Calibrated {
             eprintln!();
         }
         let mut all = Vec::new();
-        for mut subject in subjects {
-            let Some(measured) = subject.measured.take() else { continue };
-            match Interface::of(context, subject.resource, subject.with.as_ref(), &measured) {
+        for Subject { resource, measured } in subjects {
+            let Some(measured) = measured else { continue };
+            match Interface::of(context, resource, &measured) {
                 Ok(interface) => {
                     self.interfaces.push(interface);
-                    all.push((subject, [measured.times, measured.registered]));
+                    all.push((resource, measured.times));
                 }
-                Err(failure) => self.failed.push(Failed::of(subject.resource, failure.to_string())),
+                Err(failure) => self.failed.push(Failed::of(resource, failure.to_string())),
             }
         }
         all
@@ -240,9 +173,6 @@ impl Calibrated {
 
     /// The reason of the first interface that could not be measured.
     pub(crate) fn failure(&self) -> Option<String> {
-        if let (true, Some(peer)) = (self.interfaces.is_empty() && self.failed.is_empty(), &self.peer) {
-            return Some(format!("no transport reaches {peer}; the reasons are above"));
-        }
         let Failed { transport, device, reason } = self.failed.first()?;
         Some(format!("{transport}/{device} was not measured: {reason}"))
     }
@@ -256,12 +186,7 @@ impl Failed {
 }
 
 impl Interface {
-    fn of(
-        context: &Context,
-        resource: &Resource,
-        with: Option<&Reached>,
-        measured: &Measured,
-    ) -> Result<Interface, Failure> {
+    fn of(context: &Context, resource: &Resource, measured: &Measured) -> Result<Interface, Failure> {
         let worker = Worker::new(context)?;
         let iface = worker.open_resource(resource, IfaceOptions::default())?;
         let selector = Selector::of(&worker, vec![iface]);
@@ -271,13 +196,12 @@ impl Interface {
             explanation.candidates.iter().find_map(|candidate| candidate.cost().copied())
         };
         let mut rows = Vec::new();
-        let row = |operation: Operation, memory: RemoteMemory, size: u64, time: f64| {
-            let (operation, memory, model) = (operation.name(), memory.name(), model(operation, size)?.model);
-            Some(Row { operation, memory, size, what: "time", model, measured: time * 1e-9 })
+        let row = |operation: Operation, size: u64, time: f64| {
+            let (operation, model) = (operation.name(), model(operation, size)?.model);
+            Some(Row { operation, size, what: "time", model, measured: time * 1e-9 })
         };
         for (&operation, points) in &measured.times {
-            let memory = RemoteMemory::Allocated;
-            rows.extend(points.iter().filter_map(|&(size, time)| row(operation, memory, size, time)));
+            rows.extend(points.iter().filter_map(|&(size, time)| row(operation, size, time)));
             let streams = measured.streams.iter().filter(|stream| stream.operation == operation);
             rows.extend(streams.filter_map(|stream| {
                 let (size, seconds) = (stream.size as u64, stream.nanoseconds * 1e-9);
@@ -286,21 +210,15 @@ impl Interface {
                     8 => ("overhead", cost.overhead.figure, seconds),
                     _ => ("bandwidth", cost.transfer.figure, size as f64 / seconds),
                 };
-                let (operation, memory) = (operation.name(), memory.name());
-                Some(Row { operation, memory, size, what, model, measured })
+                Some(Row { operation: operation.name(), size, what, model, measured })
             }));
-        }
-        for (&operation, points) in &measured.registered {
-            let memory = RemoteMemory::Registered;
-            rows.extend(points.iter().filter_map(|&(size, time)| row(operation, memory, size, time)));
         }
         let classes =
             [&Operation::ALL[..3], &Operation::ALL[3..6], &Operation::ALL[6..], &Operation::ALL[..6]];
         let fastest =
             classes.map(|class| steps(&measured.times, class)).into_iter().filter(|it| !it.is_empty());
         let Resource { transport, device, .. } = resource.clone();
-        let peer_device = with.map(|with| with.device.clone());
-        Ok(Interface { transport, device, peer_device, rows, fastest: fastest.collect() })
+        Ok(Interface { transport, device, rows, fastest: fastest.collect() })
     }
 }
 
@@ -323,31 +241,14 @@ fn steps(times: &Times, class: &[Operation]) -> Vec<Step> {
     steps
 }
 
-impl fmt::Display for Subject<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.resource)?;
-        match &self.with {
-            Some(reached) => write!(f, " with {}", reached.device),
-            None => Ok(()),
-        }
-    }
-}
-
 impl fmt::Display for Calibrated {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for interface in &self.interfaces {
             write!(f, "{interface}")?;
         }
-        for Failed { transport, device, reason } in &self.unreachable {
-            writeln!(f, "# {transport}/{device} does not reach the peer: {reason}")?;
-        }
         match &self.file {
             Some(file) => {
-                write!(f, "# Stored in {}; selection uses it ", file.display())?;
-                if let Some(peer) = &self.peer {
-                    write!(f, "for {peer} ")?;
-                }
-                writeln!(f, "until the machine is booted.")
+                writeln!(f, "# Stored in {}; selection uses it until the machine is booted.", file.display())
             }
             None => writeln!(f, "# Not stored: the key calibration names no file that this program may use."),
         }
@@ -356,11 +257,7 @@ impl fmt::Display for Calibrated {
 
 impl fmt::Display for Interface {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "# {}/{}", self.transport, self.device)?;
-        match &self.peer_device {
-            Some(device) => writeln!(f, " with {device}")?,
-            None => writeln!(f)?,
-        }
+        writeln!(f, "# {}/{}", self.transport, self.device)?;
         let mut table = Table::new();
         table.load_style(presets::ASCII_MARKDOWN);
         table.set_header(["operation", "size", "figure", "model", "measured", "ratio"]);
@@ -371,12 +268,15 @@ impl fmt::Display for Interface {
                 _ => format!("{:.1} ns", value * 1e9),
             };
             let size = bytes(row.size as usize);
-            let operation = match row.memory == RemoteMemory::Registered.name() {
-                true => format!("{}, {} memory", row.operation, row.memory),
-                false => row.operation.to_owned(),
-            };
             let ratio = format!("{:.2}", row.measured / row.model);
-            table.add_row([&operation, &size, row.what, &figure(row.model), &figure(row.measured), &ratio]);
+            table.add_row([
+                row.operation,
+                &size,
+                row.what,
+                &figure(row.model),
+                &figure(row.measured),
+                &ratio,
+            ]);
         }
         for column in [1, 3, 4, 5] {
             if let Some(column) = table.column_mut(column) {

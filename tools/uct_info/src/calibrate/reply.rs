@@ -25,9 +25,6 @@ impl Side {
                 // What is waited for may have arrived.
                 Command::Await(_) => {}
                 _ => {
-                    if let Command::Use(memory) = command {
-                        self.memory.set(memory);
-                    }
                     self.begin();
                     line.send(Message::Done)?;
                 }

@@ -2,15 +2,14 @@
 //! what arrives. Built on the API of applications; used by `measure` and `reply`.
 
 use std::cell::{Cell, RefCell};
-use std::collections::BTreeMap;
 use std::rc::Rc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use uct_core::select::{Operation, RemoteMemory, Request};
+use uct_core::select::{Operation, Request};
 use uct_core::{
-    Access, AmId, Capabilities, Completion, Context, DeviceKind, Ep, Error, Flush, Iface, IfaceAddress,
-    IfaceOptions, Memory, MemoryKind, Posted, RemoteKey, Resource, SendFlags, Worker, system,
+    Access, AmId, Capabilities, Completion, Context, DeviceKind, Ep, Error, Flush, Iface, IfaceOptions,
+    Memory, MemoryKind, Posted, RemoteKey, Resource, SendFlags, Worker, system,
 };
 use uct_tools_common::Failure;
 
@@ -39,33 +38,22 @@ pub(super) struct Side {
     pub completion: Completion,
     /// Zero-copy operations that may be in flight.
     pub in_flight: Cell<u32>,
-    /// The largest size of each operation that the other end takes.
-    pub limits: BTreeMap<Operation, usize>,
     /// What short and buffered operations send.
     buffer: RefCell<Vec<u8>>,
     /// What they get into.
     fetched: Rc<RefCell<Vec<u8>>>,
     /// What zero copy sends, and gets into.
     source: Memory,
-    /// Where puts and gets go.
-    allocated: Place,
-    /// The same in memory that the transport did not allocate, over shared memory.
-    registered: Option<Place>,
-    /// The one in use.
-    pub memory: Cell<RemoteMemory>,
+    /// What the other end puts to, and gets from.
+    target: Memory,
+    /// The same of the other end.
+    remote: u64,
+    key: RemoteKey,
     until: Instant,
 }
 
-/// Memory for puts and gets at both ends.
-struct Place {
-    /// What the other end puts to, and gets from.
-    target: Memory,
-    remote: u64,
-    key: RemoteKey,
-}
-
 impl Side {
-    /// Opens an interface, and connects it with the other end of the line. If that has offered a device, it has to be that one. This thread stays on the
+    /// Opens an interface, and connects it with the other end of the line. This thread stays on the
     /// processors, except for a network: a device in software works in kernel threads of the processor that posts, and a thread that polls there
     /// and may not leave it keeps them out.
     pub(super) fn open(
@@ -73,7 +61,6 @@ impl Side {
         resource: &Resource,
         cpus: &[usize],
         line: &Line,
-        offered: Option<&IfaceAddress>,
     ) -> Result<Side, Failure> {
         if resource.kind != DeviceKind::Network {
             system::cpu::pin(cpus)?;
@@ -85,12 +72,6 @@ impl Side {
         iface.set_am_handler(DATA, move |_| counter.set(counter.get() + 1));
         let memory = || iface.memory_domain().allocate(LARGEST + ALIGNMENT, Access::ALL, MemoryKind::Host);
         let (source, target) = (memory()?, memory()?);
-        let registered = match resource.kind {
-            DeviceKind::SharedMemory => {
-                Some(iface.memory_domain().register(vec![1; LARGEST + ALIGNMENT], Access::ALL)?)
-            }
-            _ => None,
-        };
         // What is read must not be what the system has not backed with memory yet.
         source.fill(0, source.len(), 1);
         target.fill(0, target.len(), 1);
@@ -98,36 +79,21 @@ impl Side {
         let to_iface = iface.capabilities().contains(Capabilities::CONNECT_TO_IFACE);
         let unconnected = if to_iface { None } else { Some(iface.create_ep(|_| {})?) };
         line.send(Message::Introduction(Introduction {
-            iface: iface.address()?.pack()?,
+            iface: iface.address()?,
             ep: unconnected.as_ref().map(Ep::address).transpose()?,
             memory: start(&target),
             key: target.packed_key()?,
-            registered: match &registered {
-                Some(memory) => Some((start(memory), memory.packed_key()?)),
-                None => None,
-            },
-            limits: Operation::ALL.map(|operation| (operation, limit(&iface, operation))).into(),
         }))?;
         let other = match line.receive()? {
             Message::Introduction(other) => other,
             message => return Err(unexpected(&message)),
         };
-        let address = other.address()?;
-        if offered.is_some_and(|offered| address.device != offered.device) {
-            return Err("the other side has opened another device than it has offered".into());
-        }
         let ep = match (unconnected, &other.ep) {
-            (Some(ep), Some(other)) => {
-                ep.connect_to_ep(&address, other)?;
+            (Some(ep), Some(address)) => {
+                ep.connect_to_ep(&other.iface, address)?;
                 ep
             }
-            _ => iface.connect_with(&address, |_| {})?,
-        };
-        let domain = iface.memory_domain();
-        let allocated = Place { target, remote: other.memory, key: domain.unpack(&other.key)? };
-        let registered = match (registered, other.registered) {
-            (Some(target), Some((remote, key))) => Some(Place { target, remote, key: domain.unpack(&key)? }),
-            _ => None,
+            _ => iface.connect_with(&other.iface, |_| {})?,
         };
         Ok(Side {
             completion: Completion::new(&worker),
@@ -135,13 +101,12 @@ impl Side {
             ep,
             received,
             in_flight: Cell::new(1),
-            limits: other.limits,
             buffer: RefCell::new(vec![1; LARGEST]),
             fetched: Rc::new(RefCell::new(vec![1; LARGEST])),
             source,
-            allocated,
-            registered,
-            memory: Cell::default(),
+            target,
+            remote: other.memory,
+            key: iface.memory_domain().unpack(&other.key)?,
             until: Instant::now() + LONGEST,
         })
     }
@@ -149,20 +114,7 @@ impl Side {
     /// Forgets what has arrived.
     pub(super) fn begin(&self) {
         self.received.set(0);
-        let target = &self.place().target;
-        target.fill(0, target.len(), 0);
-    }
-
-    /// Whether both ends have memory that the transport did not allocate, which is reached in another way.
-    pub(super) fn has_registered(&self) -> bool {
-        self.registered.is_some()
-    }
-
-    fn place(&self) -> &Place {
-        match (self.memory.get(), &self.registered) {
-            (RemoteMemory::Registered, Some(place)) => place,
-            _ => &self.allocated,
-        }
+        self.target.fill(0, self.target.len(), 0);
     }
 
     /// Starts an operation; makes progress while there is no room for it.
@@ -182,9 +134,7 @@ impl Side {
     }
 
     fn attempt(&self, operation: Operation, size: usize, number: u64) -> uct_core::Result {
-        let (ep, completion) = (&self.ep, &self.completion);
-        let Place { remote, key, .. } = self.place();
-        let remote = *remote;
+        let (ep, completion, key, remote) = (&self.ep, &self.completion, &self.key, self.remote);
         let mut buffer = self.buffer.borrow_mut();
         let buffer = &mut buffer[..size];
         let start = base(&self.source);
@@ -227,10 +177,7 @@ impl Side {
     pub(super) fn has_arrived(&self, operation: Operation, size: usize, number: u64) -> bool {
         match operation {
             Operation::AmShort | Operation::AmBcopy | Operation::AmZcopy => self.received.get() >= number,
-            _ => {
-                let target = &self.place().target;
-                target.load_u64(base(target) + size - WORD).to_ne_bytes() == mark(number)
-            }
+            _ => self.target.load_u64(base(&self.target) + size - WORD).to_ne_bytes() == mark(number),
         }
     }
 

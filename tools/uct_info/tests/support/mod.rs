@@ -2,7 +2,6 @@
 
 #![allow(dead_code, reason = "each test uses a part of it")]
 
-pub mod listening;
 #[path = "../../../common/testing/process.rs"]
 pub mod process;
 

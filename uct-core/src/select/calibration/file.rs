@@ -9,22 +9,20 @@ use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::Path;
 
 use serde::Deserialize;
-use serde::de::DeserializeOwned;
+use serde::de::{DeserializeOwned, IgnoredAny};
 use toml::Value;
 use ucs::config::read_trusted;
 use ucs::sys::{host, random};
 
-use super::{Calibration, MAX_PEERS, MeasuredPeer, Operation, PeerTimes, Point, Times};
+use super::{Calibration, Operation, Point, Times};
 
-const VERSION: u32 = 3;
-/// The first version, which has no peers; the second one has no times of registered memory.
-const FIRST_VERSION: u32 = 1;
+/// Of the file that is written.
+const VERSION: u32 = 1;
+/// The last version that is read. Versions 2 and 3 also have measurements with peers, which are ignored.
+const LAST_VERSION: u32 = 3;
 /// Most interfaces of a file, and most points of an operation: more than any measurement has.
 pub(super) const MAX_IFACES: usize = 1024;
 pub(super) const MAX_POINTS: usize = 64;
-/// Bytes of the longest device address, and of the longest name of a peer.
-pub(super) const MAX_ADDRESS: usize = 255;
-pub(super) const MAX_NAME: usize = 255;
 /// Times of operations, in nanoseconds: from the least that is written to 1000 seconds.
 pub(super) const MIN_NANOSECONDS: f64 = 0.1;
 pub(super) const MAX_NANOSECONDS: f64 = 1e12;
@@ -57,25 +55,13 @@ struct File {
     boot: String,
     #[serde(default)]
     interfaces: BTreeMap<String, Operations>,
-    #[serde(default)]
-    peers: Vec<FilePeer>,
+    /// Of versions 2 and 3.
+    #[serde(default, rename = "peers")]
+    _peers: IgnoredAny,
 }
 
 /// The entries of an interface.
 type Operations = BTreeMap<Operation, Vec<Value>>;
-
-/// A measurement with a peer as it is written.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct FilePeer {
-    interface: String,
-    address: String,
-    name: String,
-    at: u64,
-    times: Operations,
-    #[serde(default)]
-    registered: Operations,
-}
 
 impl Calibration {
     /// Reads a file. One that is not there has no times.
@@ -113,8 +99,8 @@ impl Calibration {
     pub(super) fn parse(text: &str, boot: &str) -> Result<Calibration, CalibrationError> {
         // Another version may have other fields.
         let AnyVersion { version } = deserialize(text)?;
-        if !(FIRST_VERSION..=VERSION).contains(&version) {
-            let reason = format!("it has version {version}, expected {VERSION}");
+        if !(VERSION..=LAST_VERSION).contains(&version) {
+            let reason = format!("it has version {version}, expected {VERSION} to {LAST_VERSION}");
             return Err(CalibrationError::Stale(reason));
         }
         let file: File = deserialize(text)?;
@@ -125,53 +111,26 @@ impl Calibration {
     }
 
     fn of(file: File) -> Result<Calibration, String> {
-        let check = |count: usize, most: usize, what: &str| match count > most {
-            true => Err(format!("{count} {what}, expected at most {most}")),
-            false => Ok(()),
-        };
-        check(file.interfaces.len(), MAX_IFACES, "interfaces")?;
-        check(file.peers.len(), MAX_PEERS, "peers")?;
-        let mut calibration = Calibration::default();
-        for (name, operations) in file.interfaces {
+        let count = file.interfaces.len();
+        if count > MAX_IFACES {
+            return Err(format!("{count} interfaces, expected at most {MAX_IFACES}"));
+        }
+        let ifaces = file.interfaces.into_iter().map(|(name, operations)| {
             let times = times(&name, operations)?;
-            calibration.ifaces.insert(name, times);
-        }
-        for peer in file.peers {
-            calibration.peers.push(peer.check()?);
-        }
-        let mut keys: Vec<(&str, &[u8])> =
-            calibration.peers.iter().map(|it| (it.iface.as_str(), &*it.device)).collect();
-        keys.sort_unstable();
-        match keys.windows(2).find(|pair| pair[0] == pair[1]) {
-            Some(pair) => Err(format!("{:?} has a peer twice", pair[0].0)),
-            None => Ok(calibration),
-        }
+            Ok((name, times))
+        });
+        Ok(Calibration { ifaces: ifaces.collect::<Result<_, String>>()? })
     }
 
     pub(super) fn to_toml(&self, boot: &str) -> String {
         let mut text = format!(
-            "# Times of operations, measured by uct_info --calibrate: between two threads of this machine, and with peers.\n\
-             # Each entry is a size in bytes and a time in nanoseconds. Peers are in the order of their measurements.\n\
+            "# Times of operations, measured by uct_info --calibrate between two threads of this machine.\n\
+             # Each entry is a size in bytes and a time in nanoseconds.\n\
              version = {VERSION}\nboot = \"{boot}\"\n"
         );
         for (name, times) in &self.ifaces {
             let _ = writeln!(text, "\n[interfaces.{}]", Value::from(name.as_str()));
             text += &entries(times);
-        }
-        for PeerTimes { iface, device, peer, times, registered } in &self.peers {
-            let [iface, name] = [iface, &peer.name].map(|text| Value::from(text.as_str()));
-            let address: String = device.iter().map(|byte| format!("{byte:02x}")).collect();
-            let _ = writeln!(
-                text,
-                "\n[[peers]]\ninterface = {iface}\naddress = \"{address}\"\nname = {name}\nat = {}",
-                peer.at
-            );
-            text += "[peers.times]\n";
-            text += &entries(times);
-            if !registered.is_empty() {
-                text += "[peers.registered]\n";
-                text += &entries(registered);
-            }
         }
         text
     }
@@ -184,36 +143,6 @@ fn deserialize<T: DeserializeOwned>(text: &str) -> Result<T, CalibrationError> {
         let message = error.message().replace(char::is_control, " ");
         CalibrationError::Unusable(format!("line {line}: {message}"))
     })
-}
-
-impl FilePeer {
-    fn check(self) -> Result<PeerTimes, String> {
-        let FilePeer { interface: iface, address, name, at, times: operations, registered } = self;
-        let device = bytes(&address).filter(|device| (1..=MAX_ADDRESS).contains(&device.len()));
-        let device = device.ok_or_else(|| {
-            format!(
-                "{iface:?}: its peer has no device address of 1 to {MAX_ADDRESS} bytes in hexadecimal digits"
-            )
-        })?;
-        if name.is_empty() || name.len() > MAX_NAME || name.contains(char::is_control) {
-            return Err(format!("{iface:?}: the name of its peer: expected 1 to {MAX_NAME} characters"));
-        }
-        if let Some(message) = registered.keys().find(|operation| operation.is_message()) {
-            return Err(format!("{iface:?}, {}: a message has no memory of the peer", message.name()));
-        }
-        let [times, registered] = [times(&iface, operations)?, times(&iface, registered)?];
-        Ok(PeerTimes { iface, device, peer: MeasuredPeer { name, at }, times, registered })
-    }
-}
-
-/// The bytes that hexadecimal digits stand for.
-fn bytes(text: &str) -> Option<Vec<u8>> {
-    let digit = |byte: u8| (byte as char).to_digit(16).map(|digit| digit as u8);
-    let pairs = text.as_bytes().chunks(2).map(|pair| match *pair {
-        [high, low] => Some(digit(high)? << 4 | digit(low)?),
-        _ => None,
-    });
-    pairs.collect()
 }
 
 /// The lines of an interface. What is written is read again, so a time is within the limits, whatever was measured.

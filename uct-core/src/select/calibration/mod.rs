@@ -8,49 +8,21 @@ mod tests;
 
 use std::collections::BTreeMap;
 
-use serde::Serialize;
-
-use super::request::{Operation, RemoteMemory};
+use super::request::Operation;
 use crate::resource::Resource;
 
 pub use file::CalibrationError;
-
-/// Most measurements with peers. They take a third of the longest file that is read.
-const MAX_PEERS: usize = 256;
 
 /// Bytes of an operation, and its time in nanoseconds.
 pub type Point = (u64, f64);
 /// The times of an interface: for each operation by ascending size.
 pub type Times = BTreeMap<Operation, Vec<Point>>;
 
-/// Times of operations that were measured on this machine since it was booted: interfaces with themselves, and with peers.
+/// Times of operations that were measured on this machine since it was booted, each interface with itself.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Calibration {
     /// By name: `posix/memory`.
     ifaces: BTreeMap<String, Times>,
-    /// In the order of their measurements.
-    peers: Vec<PeerTimes>,
-}
-
-/// A peer that an interface was measured with.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct MeasuredPeer {
-    /// As the user of this side named it: a host.
-    pub name: String,
-    /// When, in seconds since 1970.
-    pub at: u64,
-}
-
-/// The times of an interface with a device of a peer.
-#[derive(Clone, Debug, PartialEq)]
-struct PeerTimes {
-    iface: String,
-    /// Its device address. A peer with the same name and another address is another peer.
-    device: Vec<u8>,
-    peer: MeasuredPeer,
-    times: Times,
-    /// Of puts and gets to memory that the transport did not allocate, if that is another way.
-    registered: Times,
 }
 
 impl Calibration {
@@ -60,25 +32,7 @@ impl Calibration {
         self.ifaces.insert(resource.to_string(), times);
     }
 
-    /// As [`Calibration::set`], for the times with a device of a peer; `registered` are those of puts and gets to memory that the transport
-    /// did not allocate, if they were measured apart. The device address identifies it. The name has 1 to 255 bytes and no control
-    /// character; a file with another one is not read. Of more than 256 such measurements the oldest ones are dropped.
-    pub fn set_peer(
-        &mut self,
-        resource: &Resource,
-        device: &[u8],
-        peer: MeasuredPeer,
-        [mut times, mut registered]: [Times; 2],
-    ) {
-        times.retain(|_, points| !points.is_empty());
-        registered.retain(|_, points| !points.is_empty());
-        let iface = resource.to_string();
-        self.peers.retain(|it| (&it.iface, &*it.device) != (&iface, device));
-        self.peers.push(PeerTimes { iface, device: device.to_owned(), peer, times, registered });
-        self.peers.drain(..self.peers.len().saturating_sub(MAX_PEERS));
-    }
-
-    /// Whether an interface was measured with itself.
+    /// Whether an interface was measured.
     pub fn contains(&self, resource: &Resource) -> bool {
         self.ifaces.contains_key(&resource.to_string())
     }
@@ -91,28 +45,6 @@ impl Calibration {
         }
         let points = self.ifaces.get(&resource.to_string())?.get(&operation)?;
         nanoseconds(points, size as u64).map(|time| time * 1e-9)
-    }
-
-    /// As [`Calibration::seconds`], with a device of a peer, and which measurement that was.
-    pub fn seconds_with(
-        &self,
-        resource: &Resource,
-        device: &[u8],
-        operation: Operation,
-        size: usize,
-        memory: RemoteMemory,
-    ) -> Option<(f64, &MeasuredPeer)> {
-        if self.peers.is_empty() {
-            return None;
-        }
-        let iface = resource.to_string();
-        let measured = self.peers.iter().find(|it| it.iface == iface && it.device == device)?;
-        let times = match memory {
-            RemoteMemory::Allocated => &measured.times,
-            RemoteMemory::Registered => &measured.registered,
-        };
-        let time = nanoseconds(times.get(&operation)?, size as u64)?;
-        Some((time * 1e-9, &measured.peer))
     }
 }
 

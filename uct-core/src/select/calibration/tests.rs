@@ -5,7 +5,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::path::Path;
 use std::process::Command;
 
-use super::file::{MAX_ADDRESS, MAX_IFACES, MAX_NAME, MAX_POINTS, MIN_NANOSECONDS};
+use super::file::{MAX_IFACES, MAX_POINTS, MIN_NANOSECONDS};
 use super::*;
 use crate::configuration::Sources;
 use crate::context::Context;
@@ -26,34 +26,12 @@ fn calibration() -> Calibration {
         (Operation::GetShort, Vec::new()),
     ];
     calibration.set(&resource(), Times::from(times));
-    calibration.set_peer(&resource(), &[0, 0x1f, 0xff], peer("10.9.0.2", 7), [times_of(300.0), registered()]);
     calibration
-}
-
-/// Of puts to memory that the transport did not allocate.
-fn registered() -> Times {
-    Times::from([(Operation::PutShort, vec![(8, 700.0), (1024, 800.0)]), (Operation::GetShort, Vec::new())])
-}
-
-fn peer(name: &str, at: u64) -> MeasuredPeer {
-    MeasuredPeer { name: name.to_owned(), at }
-}
-
-fn times_of(short: f64) -> Times {
-    Times::from([(Operation::AmShort, vec![(8, short)]), (Operation::GetShort, Vec::new())])
 }
 
 /// A file with these entries of one operation.
 fn with_entries(entries: &str) -> String {
-    format!("version = 3\nboot = \"{BOOT}\"\n[interfaces.\"self/memory\"]\nam_short = {entries}\n")
-}
-
-/// A file with one peer.
-fn with_peer(address: &str, name: &str, entries: &str) -> String {
-    format!(
-        "version = 3\nboot = \"{BOOT}\"\n[[peers]]\ninterface = \"self/memory\"\naddress = \"{address}\"\nname = \"{name}\"\n\
-         at = 7\n[peers.times]\nam_short = {entries}\n"
-    )
+    format!("version = 1\nboot = \"{BOOT}\"\n[interfaces.\"self/memory\"]\nam_short = {entries}\n")
 }
 
 #[test]
@@ -91,8 +69,8 @@ fn a_damaged_file_is_an_error_that_names_the_place() {
         ("version = 1\n", "missing field `boot`"),
         ("version = 1\nboot = \"\u{1}\"\n", "line 2: "),
         ("version = 1\nboot = \"x\"\nversion = 1\n", "line 3: duplicate key"),
-        ("version = 4\nboot = \"x\"\n", "version 4, expected 3"),
-        ("version = 0\nboot = \"x\"\n", "version 0, expected 3"),
+        ("version = 4\nboot = \"x\"\n", "version 4, expected 1 to 3"),
+        ("version = 0\nboot = \"x\"\n", "version 0, expected 1 to 3"),
         ("version = -1\nboot = \"x\"\n", "line 1: "),
         ("version = 1\nboot = \"x\"\n", "before the machine was booted"),
         ("version = 1\nboot = 1\n", "line 2: invalid type"),
@@ -126,133 +104,18 @@ fn a_damaged_file_is_an_error_that_names_the_place() {
         assert!(error.contains(words) && !error.contains(char::is_control), "{entries}: {error}");
     }
     assert!(Calibration::parse(&with_entries("[[8, 1]]"), BOOT).is_ok(), "a whole number is a time");
-    let longest = "ab".repeat(MAX_ADDRESS);
-    let name = "n".repeat(MAX_NAME);
-    assert!(Calibration::parse(&with_peer(&longest, &name, "[[8, 1]]"), BOOT).is_ok());
-    let twice = with_peer("ab", "n", "[[8, 1]]");
-    let second = twice[twice.find("[[peers]]").expect("it has one")..].to_owned();
-    for (text, words) in [
-        (with_peer("", "n", "[[8, 1]]"), "\"self/memory\": its peer has no device address"),
-        (with_peer("a", "n", "[[8, 1]]"), "no device address"),
-        (with_peer("ag", "n", "[[8, 1]]"), "no device address"),
-        (with_peer("éé", "n", "[[8, 1]]"), "no device address"),
-        (with_peer(&format!("{longest}00"), "n", "[[8, 1]]"), "of 1 to 255 bytes"),
-        (with_peer("ab", "", "[[8, 1]]"), "the name of its peer"),
-        (with_peer("ab", "a\\nb", "[[8, 1]]"), "the name of its peer"),
-        (with_peer("ab", &format!("{name}n"), "[[8, 1]]"), "expected 1 to 255 characters"),
-        (with_peer("ab", "n", "[]"), "\"self/memory\", am_short: 0 entries"),
-        (with_peer("ab", "n", "[[8, 1]]").replace("at = 7", "at = -7"), "line 7: "),
-        (with_peer("ab", "n", "[[8, 1]]").replace("at = 7", "more = 7"), "line 7: unknown field `more`"),
-        (twice + &second.replace("ab", "AB"), "\"self/memory\" has a peer twice"),
-    ] {
-        let error = reason(&text);
-        assert!(error.contains(words) && !error.contains(char::is_control), "{text}: {error}");
-    }
 }
 
 #[test]
-fn files_of_earlier_versions_are_read() {
-    for version in [1, 2] {
-        let earlier = with_entries("[[8, 1.0]]").replace("version = 3", &format!("version = {version}"));
-        let calibration = Calibration::parse(&earlier, BOOT).expect("it is read");
+fn measurements_with_peers_in_files_of_versions_2_and_3_are_ignored() {
+    const PEER: &str = "[[peers]]\ninterface = \"tcp/eth0\"\naddress = \"74640200\"\nname = \"node7\"\nat = 1795634602\n\
+                        [peers.times]\nam_short = [[8, 9614.0]]\n[peers.registered]\nput_short = [[8, 700.0]]\n";
+    for (version, peers) in [(1, ""), (2, PEER), (3, PEER)] {
+        let earlier = with_entries("[[8, 1.0]]").replace("version = 1", &format!("version = {version}"));
+        let calibration = Calibration::parse(&(earlier + peers), BOOT).expect("it is read");
         assert_eq!(calibration.seconds(&resource(), Operation::AmShort, 8), Some(1e-9));
+        assert!(!calibration.to_toml(BOOT).contains("peers"), "they are not written again");
     }
-}
-
-#[test]
-fn times_of_registered_memory_are_apart_and_of_puts_and_gets_alone() {
-    let calibration = calibration();
-    let time = |operation, memory| {
-        let (seconds, _) = calibration.seconds_with(&resource(), &[0, 0x1f, 0xff], operation, 8, memory)?;
-        Some((seconds * 1e9).round())
-    };
-    let [allocated, registered] = RemoteMemory::ALL;
-    assert_eq!(
-        [time(Operation::AmShort, allocated), time(Operation::PutShort, allocated)],
-        [Some(300.0), None]
-    );
-    assert_eq!(
-        [time(Operation::AmShort, registered), time(Operation::PutShort, registered)],
-        [None, Some(700.0)]
-    );
-    let message = with_peer("ab", "n", "[[8, 1]]") + "[peers.registered]\nam_short = [[8, 1]]\n";
-    let error = Calibration::parse(&message, BOOT).expect_err("it has none").to_string();
-    assert_eq!(error, "\"self/memory\", am_short: a message has no memory of the peer");
-    let put = message.replace(
-        "\nam_short = [[8, 1]]\n[peers.registered]\nam_",
-        "\nam_short = [[8, 1]]\n[peers.registered]\nput_",
-    );
-    assert!(Calibration::parse(&put, BOOT).is_ok(), "{put}");
-    let empty = put.replace("put_short = [[8, 1]]", "put_short = []");
-    assert!(Calibration::parse(&empty, BOOT).is_err(), "{empty}");
-}
-
-#[test]
-fn times_with_a_peer_are_those_of_its_device_address_and_the_last_measurement() {
-    let mut calibration = calibration();
-    let seconds = |calibration: &Calibration, device: &[u8]| {
-        let (seconds, peer) =
-            calibration.seconds_with(&resource(), device, Operation::AmShort, 8, RemoteMemory::Allocated)?;
-        Some(((seconds * 1e9).round(), peer.clone()))
-    };
-    let device = [0, 0x1f, 0xff];
-    assert_eq!(seconds(&calibration, &device), Some((300.0, peer("10.9.0.2", 7))));
-    assert_eq!(seconds(&calibration, &device[..2]), None, "it is another device");
-    let get = calibration.seconds_with(&resource(), &device, Operation::GetShort, 8, RemoteMemory::Allocated);
-    assert_eq!(get, None, "it was not measured");
-    let others = [[1, 0x1f, 0xff], device];
-    for (device, time) in others.iter().zip([500.0, 400.0]) {
-        calibration.set_peer(&resource(), device, peer("again", 9), [times_of(time), Times::new()]);
-    }
-    assert_eq!(seconds(&calibration, &device), Some((400.0, peer("again", 9))));
-    assert_eq!(calibration.peers.len(), 2);
-    let own = calibration.seconds(&resource(), Operation::AmShort, 8);
-    assert_eq!(own, Some(50.5e-9), "it is measured apart");
-}
-
-#[test]
-fn of_too_many_peers_the_oldest_measurements_are_dropped() {
-    let mut calibration = Calibration::default();
-    let device = |number: usize| (number as u16).to_le_bytes();
-    let add = |calibration: &mut Calibration, number: usize| {
-        calibration.set_peer(&resource(), &device(number), peer("n", 7), [times_of(1.0), Times::new()]);
-    };
-    (0..MAX_PEERS).for_each(|number| add(&mut calibration, number));
-    add(&mut calibration, 0);
-    add(&mut calibration, MAX_PEERS);
-    let has = |number| {
-        calibration
-            .seconds_with(&resource(), &device(number), Operation::AmShort, 8, RemoteMemory::Allocated)
-            .is_some()
-    };
-    assert_eq!([0, 1, 2, MAX_PEERS].map(has), [true, false, true, true]);
-    let text = calibration.to_toml(BOOT);
-    assert_eq!(Calibration::parse(&text, BOOT), Ok(calibration), "the order is kept");
-    let another = with_peer("ababab", "n", "[[8, 1]]");
-    let more = text + &another[another.find("[[peers]]").expect("it has one")..];
-    let error = Calibration::parse(&more, BOOT).expect_err("one more").to_string();
-    assert!(error.contains("257 peers, expected at most 256"), "{error}");
-}
-
-#[test]
-fn as_many_peers_as_are_kept_with_as_many_sizes_as_are_measured_make_a_file_that_is_read() {
-    let mut calibration = Calibration::default();
-    let points: Vec<Point> = (0..10).map(|size| ((1 << 20) - 80 + size * 8, 123_456_789.5)).collect();
-    let times = || Times::from(Operation::ALL.map(|operation| (operation, points.clone())));
-    for number in 0..MAX_PEERS {
-        let mut device = vec![0xab; MAX_ADDRESS];
-        device[..2].copy_from_slice(&(number as u16).to_le_bytes());
-        calibration.set_peer(
-            &resource(),
-            &device,
-            peer(&"n".repeat(MAX_NAME), 1 << 40),
-            [times(), Times::new()],
-        );
-    }
-    let directory = tempfile::tempdir().expect("a directory");
-    let path = directory.path().join("calibration.toml");
-    calibration.write(&path).expect("it is written");
-    assert_eq!(Calibration::read(&path), Ok(calibration));
 }
 
 #[test]
@@ -270,7 +133,7 @@ fn a_file_of_another_boot_or_version_is_stale_and_any_other_problem_makes_it_unu
         |text: &str| matches!(Calibration::parse(text, BOOT).expect_err(text), CalibrationError::Stale(_));
     let whole = with_entries("[[8, 1.0]]");
     assert!(is_stale(&whole.replace(BOOT, "another")));
-    assert!(is_stale(&whole.replace("version = 3", "version = 4")));
+    assert!(is_stale(&whole.replace("version = 1", "version = 4")));
     assert!(is_stale("version = 4\nmore = 1\n"), "it has what this version does not know");
     for damaged in [with_entries("[]"), whole.replace("boot", "boat"), whole.replace('[', "")] {
         assert!(!is_stale(&damaged), "{damaged}");
@@ -287,7 +150,7 @@ fn limits_of_numbers_are_exact() {
     assert!(Calibration::parse(&entries(MAX_POINTS + 1), BOOT).is_err());
     let ifaces = |count: usize| {
         let tables = (0..count).map(|number| format!("[interfaces.\"{number}\"]\n"));
-        format!("version = 3\nboot = \"{BOOT}\"\n{}", tables.collect::<String>())
+        format!("version = 1\nboot = \"{BOOT}\"\n{}", tables.collect::<String>())
     };
     assert!(Calibration::parse(&ifaces(MAX_IFACES), BOOT).is_ok());
     assert!(Calibration::parse(&ifaces(MAX_IFACES + 1), BOOT).is_err());
