@@ -39,7 +39,7 @@ fn frame(random: &mut Random) -> Vec<u8> {
     let length = random.below(400);
     let announced = if random.below(3) == 0 { random.next() as u32 } else { length as u32 };
     let mut bytes = b"UCTN".to_vec();
-    bytes.extend_from_slice(&[4, random.below(14) as u8, 0, 0]);
+    bytes.extend_from_slice(&[5, random.below(14) as u8, 0, 0]);
     bytes.extend_from_slice(&announced.to_le_bytes());
     bytes.extend((0..length).map(|_| random.next() as u8));
     bytes
@@ -116,7 +116,7 @@ fn a_caller_that_leaves_in_the_middle_is_an_error_of_that_caller_alone() {
         },
         async |net, address| {
             // A Hello without private data and with no interface.
-            let mut bytes = b"UCTN\x04\x01\0\0".to_vec();
+            let mut bytes = b"UCTN\x05\x01\0\0".to_vec();
             let body = [&0_u32.to_le_bytes()[..], &7_u32.to_le_bytes(), b"UCTA\x01\0\0"].concat();
             bytes.extend_from_slice(&(body.len() as u32).to_le_bytes());
             bytes.extend_from_slice(&body);

@@ -241,7 +241,7 @@ fn peers_that_stop_anywhere_are_hung_up_on_and_honest_ones_are_served() {
         })
     });
     let address = receiver.recv_timeout(LIMIT).expect("it listens");
-    for sent in [&b""[..], b"UCTN", b"UCTN\x04\x01\0\0\xff\xff\x03\0"] {
+    for sent in [&b""[..], b"UCTN", b"UCTN\x05\x01\0\0\xff\xff\x03\0"] {
         let mut stream = raw(&address, &authority);
         let _ = stream.write_all(sent).and_then(|()| stream.flush());
         let _ = stream.read_to_end(&mut Vec::new());

@@ -1,6 +1,8 @@
 //! Peers that complete the handshake and then break the protocol: each ends its own connection, with the reason on both sides,
 //! and an honest connection of the same thread goes on.
 
+#[path = "support/logged_listener.rs"]
+mod logged_listener;
 #[path = "support/raw.rs"]
 mod raw;
 #[path = "../../ucs/testing/seed.rs"]
@@ -9,6 +11,7 @@ mod support;
 
 use std::sync::mpsc;
 
+use logged_listener::LoggedListener;
 use raw::{Raw, RawConnection};
 use support::{LIMIT, net};
 use uct_net::NetOptions;
@@ -175,7 +178,7 @@ fn an_unknown_kind_ends_its_connection() {
     }
     ends(
         |hostile| {
-            let _ = hostile.send_bytes(hostile.token, &[1, 0, 0]);
+            let _ = hostile.send_to(hostile.token, raw::LAST, b"");
         },
         "not of this protocol",
     );
@@ -205,7 +208,8 @@ fn floods_of_ends_answers_credit_and_strays_harm_no_other_connection() {
                     1 => hostile.send(raw::PROBE_REPLY, WINDOW, b""),
                     2 => hostile.send(7, WINDOW, b""),
                     3 => hostile.send_bytes(number << 24, &[raw::LAST, 0, 0, 0, 0, 0, 0, 0, 1, 2, 3]),
-                    _ => hostile.send_bytes(hostile.token ^ 1 << 40, &[raw::ABORT, 0, 0, 0, 0, 0, 0, 0]),
+                    // All of the header is right, and what is behind it is none of a connection's.
+                    _ => hostile.send_bytes(hostile.token.header, &[raw::ABORT; 9][..number as usize % 10]),
                 };
                 assert_eq!(sent, Ok(()));
             }
@@ -219,6 +223,29 @@ fn floods_of_ends_answers_credit_and_strays_harm_no_other_connection() {
             harmed.recv().within(LIMIT).await.expect_err("the end, or too many of them");
         },
     );
+}
+
+/// With `UCT_TEST_HOSTILE` it is 1 GiB of them.
+#[test]
+fn guesses_of_a_token_leave_a_warning_with_their_number() {
+    const LENGTH: u64 = 16;
+    let bytes: u64 = if std::env::var_os("UCT_TEST_HOSTILE").is_some() { 1 << 30 } else { 3 << 20 };
+    for transport in TRANSPORTS {
+        let listener = LoggedListener::new(options());
+        let mut hostile = Raw::new().call(&listener.address, transport).connect();
+        let own = hostile.token;
+        for number in 0..bytes / LENGTH {
+            // Each half of the secret is wrong in turn; the index is right.
+            let (header, rest) = match number % 2 {
+                0 => (own.header ^ (number + 1) << 24, own.rest),
+                _ => (own.header, own.rest ^ (number as u32 % 0xff_ffff + 1)),
+            };
+            let guess = raw::Token { header, rest };
+            assert_eq!(hostile.send_to(guess, raw::ABORT, &[0; 4]), Ok(()));
+        }
+        listener.wait_for_log("65536 messages were for no connection of this side");
+        assert_eq!(hostile.receive(), Some((raw::LAST, b"welcome".to_vec())), "its own connection goes on");
+    }
 }
 
 /// A small generator of its own, so that a seed repeats a run.

@@ -71,7 +71,7 @@ impl Strangers {
             // SYNC: pairs with the store in `drop`.
             while !is_over.load(Ordering::Acquire) {
                 if let Ok(mut stranger) = TcpStream::connect(&address) {
-                    let words: &[u8] = [&b"GET / HTTP/1.1\r\n\r\n"[..], b"UCTN\x04\x01", b""][round % 3];
+                    let words: &[u8] = [&b"GET / HTTP/1.1\r\n\r\n"[..], b"UCTN\x05\x01", b""][round % 3];
                     let _ = stranger.write_all(words);
                     open.push_back(stranger);
                 }
@@ -237,7 +237,7 @@ fn connections_one_after_the_other_leave_nothing_behind() {
                 }
                 // The lower bits of a token are the connection's place in the table.
                 let connection = Raw::new().call(&address, transport).connect();
-                let place = connection.token & 0xff_ffff;
+                let place = connection.token.header & 0xff_ffff;
                 assert!(place < 32, "{place} connections were kept");
                 Ok(())
             },

@@ -124,10 +124,10 @@ pub(crate) fn rdmacm_private_seeds() -> Vec<Vec<u8>> {
     (1..=3).map(message).collect()
 }
 
-/// A frame of version 4: magic, version, kind, and the length of its body.
+/// A frame of version 5: magic, version, kind, and the length of its body.
 fn net_frame(kind: u8, body: &[u8]) -> Vec<u8> {
     let length = (body.len() as u32).to_le_bytes();
-    [&b"UCTN"[..], &[4, kind, 0, 0], &length, body].concat()
+    [&b"UCTN"[..], &[5, kind, 0, 0], &length, body].concat()
 }
 
 pub(crate) fn net_frame_seeds() -> Vec<Vec<u8>> {
@@ -135,7 +135,7 @@ pub(crate) fn net_frame_seeds() -> Vec<Vec<u8>> {
     let field = |bytes: &[u8]| [&(bytes.len() as u32).to_le_bytes()[..], bytes].concat();
     let addresses = peer_addresses_seeds().pop().expect("there are some");
     let one = address("tcp", 17, 60).pack().expect("it packs");
-    let end = [&[7; 8][..], &(1_u64 << 20).to_le_bytes(), &field(&[3; 20])].concat();
+    let end = [&field(&[7; 11])[..], &(1_u64 << 20).to_le_bytes(), &field(&[3; 20])].concat();
     let lane = [field(&one), field(&one), end.clone()].concat();
     vec![
         net_frame(1, &[field(b"private"), field(&addresses)].concat()),
@@ -148,7 +148,7 @@ pub(crate) fn net_frame_seeds() -> Vec<Vec<u8>> {
 }
 
 pub(crate) fn net_lane_address_seeds() -> Vec<Vec<u8>> {
-    vec![[&b"U\x04"[..], &[5; 8], &[1; 24], &[2; 4], &[3; 16]].concat()]
+    vec![[&b"U\x05"[..], &[5; 8], &[1; 24], &[2; 4], &[3; 16]].concat()]
 }
 
 pub(crate) fn shm_peer(bytes: &[u8]) {

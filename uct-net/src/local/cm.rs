@@ -20,6 +20,7 @@ use super::lane::{HalfLane, Lane};
 use super::net::NetHandle;
 use super::socket::{FrameSocket, Place};
 use crate::error::{Error, Result, Stage};
+use crate::proto::envelope::Token;
 use crate::proto::frame::plain;
 use crate::proto::lane_address::LaneAddress;
 
@@ -93,7 +94,7 @@ impl<'a> LocalEnd<'a> {
         target: FailureTarget,
         peer: &str,
     ) -> std::result::Result<LocalEnd<'a>, String> {
-        let conn = net.add_with(LIMITS, peer).map_err(|error| error.reason)?;
+        let conn = net.add_with(LIMITS, Token::short, peer).map_err(|error| error.reason)?;
         let guard = Forget::new(net, &conn);
         target.replace(Rc::downgrade(&conn));
         let link = Rc::clone(&target);

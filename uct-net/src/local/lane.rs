@@ -10,7 +10,7 @@ use uct_core::{
     SocketSide,
 };
 
-use crate::proto::envelope::{ENVELOPE, Envelope, TOKEN, Token};
+use crate::proto::envelope::{ENVELOPE, Envelope, HEADER, Token};
 
 /// The active message id of this crate; the others are the application's.
 pub const AM_ID: AmId = AmId::new(31).unwrap();
@@ -112,7 +112,7 @@ impl HalfLane {
             made_by: None,
             peer: token,
             short: SHORT.min(limits.max_short.saturating_sub(ENVELOPE)),
-            fragment: limits.max_bcopy.saturating_sub(TOKEN + ENVELOPE),
+            fragment: limits.max_bcopy.saturating_sub(HEADER + ENVELOPE),
             large,
         })
     }
@@ -136,18 +136,18 @@ impl Lane {
 
     /// Sends one message of the transport: all of it, or nothing and an error; `NO_RESOURCE` until there is room.
     pub(crate) fn send(&self, envelope: Envelope, payload: &[u8]) -> Result<(), Status> {
-        let envelope = envelope.to_bytes();
+        let envelope = envelope.to_bytes(self.peer);
         if payload.len() <= self.short {
             let mut message = [0; ENVELOPE + SHORT];
             message[..ENVELOPE].copy_from_slice(&envelope);
             message[ENVELOPE..ENVELOPE + payload.len()].copy_from_slice(payload);
-            return self.ep.am_short(AM_ID, self.peer.bits(), &message[..ENVELOPE + payload.len()]);
+            return self.ep.am_short(AM_ID, self.peer.header(), &message[..ENVELOPE + payload.len()]);
         }
         let pack = |buffer: &mut [u8]| {
-            buffer[..TOKEN].copy_from_slice(&self.peer.bits().to_ne_bytes());
-            buffer[TOKEN..TOKEN + ENVELOPE].copy_from_slice(&envelope);
-            copy(&mut buffer[TOKEN + ENVELOPE..][..payload.len()], payload);
-            TOKEN + ENVELOPE + payload.len()
+            buffer[..HEADER].copy_from_slice(&self.peer.header().to_ne_bytes());
+            buffer[HEADER..HEADER + ENVELOPE].copy_from_slice(&envelope);
+            copy(&mut buffer[HEADER + ENVELOPE..][..payload.len()], payload);
+            HEADER + ENVELOPE + payload.len()
         };
         self.ep.am_bcopy(AM_ID, SendFlags::empty(), pack).map(|_length| ())
     }

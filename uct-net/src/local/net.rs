@@ -24,9 +24,10 @@ use super::message::KeptCount;
 #[cfg(feature = "tls")]
 use super::pumps::Pumps;
 use super::reactor::Reactor;
+use super::strays::Strays;
 use crate::error::{Error, Result, Stage};
 use crate::options::{NetOptions, Wait};
-use crate::proto::envelope::{ENVELOPE, Envelope, MAX_CONNECTIONS, TOKEN, Token};
+use crate::proto::envelope::{ENVELOPE, Envelope, HEADER, MAX_CONNECTIONS, NoEnvelope, Token};
 
 /// How often an idle thread looks at its sockets while it polls, in passes: a look is a system call.
 const SOCKETS_INTERVAL: u32 = 64;
@@ -92,7 +93,7 @@ pub(crate) struct NetInner {
     #[cfg(feature = "tls")]
     pub(crate) pumps: Pumps,
     /// Messages that were for no connection.
-    strays: Cell<u64>,
+    strays: Strays,
     /// The connection managers that were asked for.
     managers: RefCell<Vec<Cm>>,
 }
@@ -169,7 +170,7 @@ impl Net {
                 wake,
                 #[cfg(feature = "tls")]
                 pumps: Pumps::default(),
-                strays: Cell::new(0),
+                strays: Strays::new(),
                 managers: RefCell::default(),
             }
         });
@@ -438,11 +439,16 @@ impl NetInner {
 
     /// Adds a connection, and gives it the token that its peer sends with each message.
     pub(crate) fn add(&self, peer: &str) -> Result<Rc<Conn>> {
-        self.add_with((self.options.window, self.options.max_message), peer)
+        self.add_with((self.options.window, self.options.max_message), Token::new, peer)
     }
 
-    /// As [`NetInner::add`], with a window and a longest message.
-    pub(super) fn add_with(&self, limits: (u32, usize), peer: &str) -> Result<Rc<Conn>> {
+    /// As [`NetInner::add`], with a window and a longest message, and a token that is made of its index and a secret.
+    pub(super) fn add_with(
+        &self,
+        limits: (u32, usize),
+        token: impl FnOnce(usize, u64) -> Token,
+        peer: &str,
+    ) -> Result<Rc<Conn>> {
         let refused = |reason: String| Error::new(Stage::Open, "this process", Status::EXCEEDS_LIMIT, reason);
         let secret = ucs::sys::random::secret().map_err(|error| refused(error.to_string()))?;
         let mut connections = self.connections.borrow_mut();
@@ -450,7 +456,7 @@ impl NetInner {
             return Err(refused(format!("{MAX_CONNECTIONS} connections are open, as many as there may be")));
         }
         let place = connections.vacant_entry();
-        let token = Token::new(place.key(), secret);
+        let token = token(place.key(), secret);
         let agenda = Rc::clone(&self.agenda);
         let (kept, large) = (self.kept.clone(), self.large.clone());
         let conn = Conn::new(limits, agenda, kept, large, token, peer.to_owned());
@@ -469,22 +475,17 @@ impl NetInner {
     }
 
     fn receive(&self, message: AmMessage<'_>) {
-        let Some(token) = message.header() else { return self.stray("it is not of this protocol") };
-        let Some(conn) = self.find(Token::from_bits(token)) else {
-            return self.stray("this side has no such connection");
+        let Some(header) = message.header() else { return self.strays.add("it is not of this protocol") };
+        let connections = self.connections.borrow();
+        let conn = connections.get(Token::from_header(header).index());
+        let Some(conn) = conn.filter(|conn| conn.token().header() == header).cloned() else {
+            return self.strays.add("this side has no such connection");
         };
-        match message.get(TOKEN..).and_then(Envelope::from_bytes) {
-            Some(envelope) => conn.receive(envelope, TOKEN + ENVELOPE, message),
-            None => conn.broken("it sent a message that is not of this protocol"),
-        }
-    }
-
-    fn stray(&self, why: &str) {
-        let count = self.strays.get() + 1;
-        self.strays.set(count);
-        // A closed connection may still be sent to for a moment; many are something else.
-        if count.is_power_of_two() {
-            ucs::log::debug!(count, "a message was dropped: {why}");
+        drop(connections);
+        match Envelope::from_bytes(message.get(HEADER..).unwrap_or_default(), conn.token()) {
+            Ok(envelope) => conn.receive(envelope, HEADER + ENVELOPE, message),
+            Err(NoEnvelope::Foreign) => self.strays.add("this side has no such connection"),
+            Err(NoEnvelope::Malformed) => conn.broken("it sent a message that is not of this protocol"),
         }
     }
 }

@@ -3,7 +3,7 @@
 //! | bytes | what |
 //! |---|---|
 //! | 0..4 | `UCTN` |
-//! | 4 | version, 4 |
+//! | 4 | version, 5 |
 //! | 5 | what the frame is |
 //! | 6..8 | zero |
 //! | 8..12 | bytes that follow, little-endian; at most [`MAX_BODY`] |
@@ -15,7 +15,7 @@ pub(crate) const HEADER: usize = 12;
 /// Longest body: the addresses of every interface that there may be need less.
 pub(crate) const MAX_BODY: usize = 256 << 10;
 const MAGIC: [u8; 4] = *b"UCTN";
-pub(crate) const VERSION: u8 = 4;
+pub(crate) const VERSION: u8 = 5;
 
 /// Why bytes are no frame, for a person.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

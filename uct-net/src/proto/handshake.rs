@@ -105,11 +105,11 @@ pub(crate) struct End {
 
 impl End {
     fn write(&self, writer: Writer) -> Writer {
-        writer.number(self.token.bits()).number(self.window.into()).field(&self.endpoint)
+        writer.field(&self.token.to_bytes()).number(self.window.into()).field(&self.endpoint)
     }
 
     fn read(reader: &mut Reader<'_>) -> Result<End, BadFrame> {
-        let token = Token::from_bits(reader.number()?);
+        let token = Token::from_bytes(array(reader)?);
         let window = reader.number()?;
         let window = u32::try_from(window).ok().filter(|window| (MIN_WINDOW..=MAX_WINDOW).contains(window));
         let window = window.ok_or_else(|| {

@@ -4,7 +4,7 @@
 //! |---|---|
 //! | 0 | `U` |
 //! | 1 | version, that of the handshake |
-//! | 2..10 | [`Token`] of the sender's end, little-endian |
+//! | 2..10 | [`Token`] of the sender's end, a short one, little-endian |
 //! | 10.. | addresses of device, interface and endpoint, each as long as the reader's own |
 //!
 //! With `rc_verbs` these are 54 bytes, which is what a request of rdma_cm has room for. So there is no room for lengths: both sides
@@ -33,7 +33,7 @@ pub(crate) struct LaneAddress {
 impl LaneAddress {
     pub(crate) fn to_bytes(&self) -> Vec<u8> {
         let mut bytes = vec![MAGIC, VERSION];
-        bytes.extend_from_slice(&self.token.bits().to_le_bytes());
+        bytes.extend_from_slice(&self.token.header().to_le_bytes());
         bytes.extend_from_slice(&self.iface.device);
         bytes.extend_from_slice(&self.iface.iface);
         bytes.extend_from_slice(&self.endpoint);
@@ -70,7 +70,7 @@ impl LaneAddress {
             ));
         };
         Ok(LaneAddress {
-            token: Token::from_bits(u64::from_le_bytes(*token)),
+            token: Token::from_header(u64::from_le_bytes(*token)),
             iface: IfaceAddress {
                 transport: own.transport.clone(),
                 device: device.to_vec(),
@@ -101,7 +101,7 @@ mod tests {
             device: vec![byte; 24],
             iface: vec![byte ^ 1; 4],
         };
-        LaneAddress { token: Token::from_bits(token), iface, endpoint: vec![byte ^ 2; ENDPOINT] }
+        LaneAddress { token: Token::from_header(token), iface, endpoint: vec![byte ^ 2; ENDPOINT] }
     }
 
     #[test]

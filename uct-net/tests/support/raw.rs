@@ -37,13 +37,37 @@ pub const OFFER: u8 = 10;
 pub const TAKEN: u8 = 11;
 pub const IN_PARTS: u8 = 12;
 
+/// The version of the protocol.
+pub const VERSION: u8 = 5;
+
+/// What messages to a connection carry.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Token {
+    /// The header.
+    pub header: u64,
+    /// The three bytes behind the kind.
+    pub rest: u32,
+}
+
 /// The token that this side gives the peer.
-const OWN_TOKEN: u64 = 0x0123_4567_89ab_cdef;
+const OWN_TOKEN: Token = Token { header: 0x0123_4567_89ab_cdef, rest: 0x01_2345 };
+
+impl Token {
+    /// As it is in a frame.
+    pub fn to_bytes(self) -> Vec<u8> {
+        [&self.header.to_le_bytes()[..], &self.rest.to_le_bytes()[..3]].concat()
+    }
+
+    fn from_bytes(bytes: &[u8]) -> Token {
+        let header = u64::from_le_bytes(bytes[..8].try_into().expect("eight bytes"));
+        Token { header, rest: u32::from_le_bytes([bytes[8], bytes[9], bytes[10], 0]) }
+    }
+}
 
 /// A body with its header.
 pub fn frame(what: u8, body: &[u8]) -> Vec<u8> {
-    let mut bytes = b"UCTN\x04".to_vec();
-    bytes.extend_from_slice(&[what, 0, 0]);
+    let mut bytes = b"UCTN".to_vec();
+    bytes.extend_from_slice(&[VERSION, what, 0, 0]);
     bytes.extend_from_slice(&(body.len() as u32).to_le_bytes());
     bytes.extend_from_slice(body);
     bytes
@@ -80,7 +104,7 @@ pub struct Call {
     own: IfaceAddress,
     iface: Iface,
     /// The token in the Welcome.
-    token: u64,
+    token: Token,
     window: u32,
 }
 
@@ -89,7 +113,7 @@ pub struct RawConnection {
     pub call: Call,
     pub ep: Ep,
     /// What messages to the peer carry.
-    pub token: u64,
+    pub token: Token,
     pub window: u32,
 }
 
@@ -170,7 +194,7 @@ impl Raw {
         take_field(&mut body);
         let peer = PeerAddresses::unpack(&take_field(&mut body)).expect("addresses");
         take_field(&mut body);
-        let (token, window) = end(&body);
+        let (token, window) = end(body);
         let named = |iface: &&Iface| iface.resource().to_string() == transport;
         let iface = self.selector.ifaces().iter().find(named).expect("this transport").clone();
         let name = transport.split('/').next().expect("a name");
@@ -185,13 +209,14 @@ impl Raw {
 
 /// An end of a listener: a token, a window, and no address of an endpoint.
 pub fn first_end() -> Vec<u8> {
-    [&7_u64.to_le_bytes()[..], &65_536_u64.to_le_bytes(), &field(b"")].concat()
+    let token = Token { header: 7, rest: 9 };
+    [&field(&token.to_bytes())[..], &65_536_u64.to_le_bytes(), &field(b"")].concat()
 }
 
 /// The token and the window of an end.
-fn end(body: &[u8]) -> (u64, u32) {
-    let number = |at: usize| u64::from_le_bytes(body[at..at + 8].try_into().expect("eight bytes"));
-    (number(0), number(8) as u32)
+fn end(mut body: Vec<u8>) -> (Token, u32) {
+    let token = Token::from_bytes(&take_field(&mut body));
+    (token, u64::from_le_bytes(body[..8].try_into().expect("eight bytes")) as u32)
 }
 
 impl Call {
@@ -200,7 +225,7 @@ impl Call {
         let fields = [
             field(&self.own.pack().expect("an address")),
             field(&self.theirs.pack().expect("an address")),
-            OWN_TOKEN.to_le_bytes().to_vec(),
+            field(&OWN_TOKEN.to_bytes()),
             (256_u64 << 10).to_le_bytes().to_vec(),
             field(b""),
         ];
@@ -224,7 +249,7 @@ impl Call {
         self.lane();
         let (what, body) = self.raw.read(&mut self.socket).expect("an answer");
         assert_eq!(what, READY);
-        let (token, window) = end(&body);
+        let (token, window) = end(body);
         let ep = self.iface.connect_with(&self.theirs, |_| {}).expect("an endpoint");
         RawConnection { call: self, ep, token, window }
     }
@@ -245,12 +270,12 @@ impl RawConnection {
         256 << 10
     }
 
-    /// Any bytes behind any token.
-    pub fn send_bytes(&self, token: u64, bytes: &[u8]) -> Result<(), Status> {
+    /// Any bytes behind any header.
+    pub fn send_bytes(&self, header: u64, bytes: &[u8]) -> Result<(), Status> {
         let begun = Instant::now();
         loop {
             let pack = |buffer: &mut [u8]| {
-                buffer[..8].copy_from_slice(&token.to_ne_bytes());
+                buffer[..8].copy_from_slice(&header.to_ne_bytes());
                 buffer[8..8 + bytes.len()].copy_from_slice(bytes);
                 8 + bytes.len()
             };
@@ -270,10 +295,13 @@ impl RawConnection {
     }
 
     pub fn send(&self, kind: u8, granted: u32, payload: &[u8]) -> Result<(), Status> {
-        let mut bytes = vec![kind, 0, 0, 0];
-        bytes.extend_from_slice(&granted.to_le_bytes());
-        bytes.extend_from_slice(payload);
-        self.send_bytes(self.token, &bytes)
+        self.send_to(self.token, kind, &[&granted.to_le_bytes(), payload].concat())
+    }
+
+    /// A message of a kind to any token, with any bytes behind it.
+    pub fn send_to(&self, token: Token, kind: u8, bytes: &[u8]) -> Result<(), Status> {
+        let [a, b, c, _] = token.rest.to_le_bytes();
+        self.send_bytes(token.header, &[&[kind, a, b, c], bytes].concat())
     }
 
     /// The next message that came: its kind and its payload; `None` if the endpoint has failed.
