@@ -3,6 +3,7 @@
 #![expect(unsafe_code, reason = "work that borrows of a thread that waits for it")]
 
 use std::collections::VecDeque;
+use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::{Arc, Condvar, Mutex};
 
 use super::doorbell::Doorbell;
@@ -34,14 +35,15 @@ impl Drop for End {
 }
 
 impl Jobs {
-    /// Has the engine's thread do it, and waits for that. Not to be called in that thread.
+    /// Has the engine's thread do it, and waits for that. A panic becomes one of the calling thread. Not to be called in that thread.
     pub(super) fn run<R: Send>(&self, doorbell: &Doorbell, work: impl FnOnce() -> R + Send) -> R {
         let mut outcome = None;
         let over = Arc::new(Over::default());
         let end = End(Arc::clone(&over));
         let place = &mut outcome;
         let job: Box<dyn FnOnce() + Send + '_> = Box::new(move || {
-            *place = Some(work());
+            // What it used is as a thread leaves it that panics under the engine's lock, which other threads go on with.
+            *place = Some(catch_unwind(AssertUnwindSafe(work)));
             drop(end);
         });
         // SAFETY: the job is run or dropped before `End` ends the wait below, so what it borrows lives as long as it does. `end` is
@@ -51,7 +53,10 @@ impl Jobs {
         doorbell.ring();
         let is_over = over.changed.wait_while(lock(&over.is_over), |is_over| !*is_over);
         drop(is_over);
-        outcome.expect("the engine's thread does what it is given")
+        match outcome.expect("the engine's thread does what it is given") {
+            Ok(output) => output,
+            Err(panic) => resume_unwind(panic),
+        }
     }
 
     /// Does what waits. Only the engine's thread calls it. Returns whether there was anything.

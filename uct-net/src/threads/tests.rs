@@ -104,3 +104,17 @@ fn remote_memory_is_used_through_a_bound_engine() {
     .join()
     .expect("a thread");
 }
+
+#[test]
+fn a_panic_under_the_lock_is_the_calling_threads_alone() {
+    let (left, here, right, there) = pair();
+    let engine = left.engine.clone();
+    let panicking = thread::spawn(move || engine.enter(|_entered| panic!("planted")));
+    assert!(
+        panicking.join().is_err_and(|panic| panic.is::<&str>()),
+        "it is a panic of the thread that called"
+    );
+    right.block_on(there.send(b"afterwards")).expect("sent");
+    let message = left.block_on(here.recv().within(LIMIT)).expect("the engine's thread goes on");
+    assert_eq!(*message, *b"afterwards");
+}
