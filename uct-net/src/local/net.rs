@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use slab::Slab;
 use ucs::Error as Status;
+use ucs::log::Limited;
 use uct_core::cm::Cm;
 use uct_core::select::Selector;
 use uct_core::{AmMessage, Context, Iface, IfaceOptions, OpenError, Worker, WorkerHandle};
@@ -209,9 +210,6 @@ impl Net {
     }
 
     /// Runs the future, and drives the network until it is ready. Blocks; while nothing happens it waits as [`NetOptions::wait`] specifies.
-    ///
-    /// # Panics
-    /// The system refuses to wait for descriptors.
     pub fn block_on<F: IntoFuture>(&self, future: F) -> F::Output {
         let net = &*self.inner;
         let mut future = pin!(future.into_future());
@@ -232,7 +230,7 @@ impl Net {
             } else if net.wake.is_set() {
                 // Arming takes system calls.
             } else if idle.is_over(net) && net.prepare_to_sleep() && !net.wake.is_set() {
-                net.reactor.turn(net.longest_sleep()).expect("the system waits for descriptors");
+                net.sleep();
             } else if net.reactor.has_handshakes() && net.passes.get().is_multiple_of(HANDSHAKE_INTERVAL) {
                 // Where both sides share a processor, the other one has to run too.
                 std::thread::yield_now();
@@ -264,6 +262,20 @@ impl NetInner {
             is_busy |= self.reactor.turn(Duration::ZERO).unwrap_or(false);
         }
         is_busy | self.pump_wrapped()
+    }
+
+    /// Sleeps until a descriptor is ready or a timer is due. Everything is armed.
+    fn sleep(&self) {
+        static REFUSED: Limited = Limited::new(1);
+        if let Err(error) = self.reactor.turn(self.longest_sleep()) {
+            if let Some(left_out) = REFUSED.admit() {
+                ucs::log::error!(
+                    "the network cannot wait for its descriptors, so its sockets make no progress: {error}; \
+                     did the program close descriptors that are not its own?{left_out}"
+                );
+            }
+            std::thread::sleep(BLIND_SLEEP);
+        }
     }
 
     /// Arms everything; false if there is something to do first.

@@ -19,6 +19,7 @@ use super::held::Held;
 use super::jobs::Jobs;
 use super::lock::lock;
 use super::outside::Outside;
+use super::sleeper::Sleepers;
 use crate::error::{Error, Result, Stage};
 use crate::local::net::{Net, NetHandle};
 use crate::options::{NetOptions, Wait};
@@ -50,6 +51,8 @@ pub(crate) struct Core {
     fd: OwnedFd,
     /// Wakes a thread that sleeps on the descriptor, or the driver's task.
     pub(super) doorbell: Doorbell,
+    /// For threads in `block_on`.
+    pub(super) sleepers: Sleepers,
     pub(super) wait: Wait,
     /// A task drives it, and no thread does.
     #[cfg(feature = "tokio")]
@@ -99,6 +102,7 @@ impl Core {
         let net = net.inner;
         let fd = net.reactor.as_fd().try_clone_to_owned().map_err(|error| failed(&error))?;
         let doorbell = Doorbell::new().map_err(|error| failed(&error))?;
+        let sleepers = Sleepers::new().map_err(|error| failed(&error))?;
         // SAFETY: the worker was made a moment ago, and no other object has a part of it. From here on all is used under the lock of the
         // core: what leaves it is `Send` or `Confined`. Connection managers are for any thread (`UctCmOps`). Either no transport is
         // bound to a thread, or there are `jobs`: then this thread alone takes the lock (`Engine::enter`, `Core::try_enter`).
@@ -112,6 +116,7 @@ impl Core {
             has_gone: AtomicBool::new(false),
             fd,
             doorbell,
+            sleepers,
             wait,
             #[cfg(feature = "tokio")]
             is_in_task: AtomicBool::new(false),

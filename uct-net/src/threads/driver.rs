@@ -2,16 +2,17 @@
 
 use std::os::fd::AsFd;
 use std::pin::pin;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
-use std::task::{Context, Poll, Wake, Waker};
+#[cfg(feature = "tokio")]
+use std::task::Waker;
+use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use ucs::event_set::EventFd;
-use ucs::sys::SystemError;
 
 use super::core::Core;
 use super::jobs::Jobs;
+use super::sleeper::wait_for;
 use crate::error::{Error, Result, Stage};
 use crate::local::net::Idle;
 use crate::options::NetOptions;
@@ -111,14 +112,6 @@ fn drive(core: &Core) {
     }
 }
 
-/// Sleeps until this thread is woken.
-fn wait_for(own: &EventFd) {
-    use rustix::event::{PollFd, PollFlags, poll};
-
-    let _ = poll(&mut [PollFd::new(own, PollFlags::IN)], None);
-    own.drain();
-}
-
 /// Sleeps until the engine has something to do, the thread is woken, or it is time.
 fn sleep(core: &Core, own: Option<&EventFd>, until: Option<Instant>) {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -188,8 +181,8 @@ impl Core {
 /// Drives until the future is ready.
 pub(super) fn block_on<F: Future>(core: &Core, future: F) -> F::Output {
     let mut future = pin!(future);
-    let thread = Arc::new(ThreadWaker::new().expect("a descriptor to sleep on"));
-    let waker = Waker::from(Arc::clone(&thread));
+    let thread = core.sleepers.take();
+    let waker = thread.waker();
     let mut context = Context::from_waker(&waker);
     let mut foreground = None;
     let mut idle = Idle::new(core.wait);
@@ -201,13 +194,13 @@ pub(super) fn block_on<F: Future>(core: &Core, future: F) -> F::Output {
             idle.reset();
         }
         if core.jobs.is_some() {
-            thread.sleep(wait_for);
+            thread.sleep(None, |own, _until| wait_for(own));
             continue;
         }
         // A future that is ready at once needs no driver.
         foreground.get_or_insert_with(|| Foreground::new(core));
         if let Step::Sleep(until) = core.step(&mut idle, Driver::Foreground) {
-            thread.sleep(|own| sleep(core, Some(own), until));
+            thread.sleep(until, |own, until| sleep(core, own, until));
             core.enter().begin();
         }
     }
@@ -237,54 +230,6 @@ impl Drop for Foreground<'_> {
         #[cfg(feature = "tokio")]
         if let Some(task) = task {
             task.wake();
-        }
-    }
-}
-
-/// Wakes a thread in `block_on`.
-struct ThreadWaker {
-    is_woken: AtomicBool,
-    is_asleep: AtomicBool,
-    event: EventFd,
-}
-
-impl ThreadWaker {
-    /// Woken: its future is polled first.
-    fn new() -> Result<ThreadWaker, SystemError> {
-        let event = EventFd::new()?;
-        Ok(ThreadWaker { is_woken: AtomicBool::new(true), is_asleep: AtomicBool::new(false), event })
-    }
-
-    fn take(&self) -> bool {
-        // The flag is mostly down, and a load is cheaper than a swap.
-        // SYNC: what was made ready ahead of a `wake` is seen by the poll that follows.
-        self.is_woken.load(Ordering::Acquire) && self.is_woken.swap(false, Ordering::AcqRel)
-    }
-
-    /// Sleeps, unless it was woken.
-    fn sleep(&self, sleep: impl FnOnce(&EventFd)) {
-        // SYNC: with the stores and loads of `wake_by_ref` in one order: one of the two sees what the other has written.
-        self.is_asleep.store(true, Ordering::SeqCst);
-        // SYNC: as above.
-        if !self.is_woken.load(Ordering::SeqCst) {
-            sleep(&self.event);
-        }
-        // SYNC: a wake that still sees it raises a descriptor in vain.
-        self.is_asleep.store(false, Ordering::Relaxed);
-    }
-}
-
-impl Wake for ThreadWaker {
-    fn wake(self: Arc<Self>) {
-        self.wake_by_ref();
-    }
-
-    fn wake_by_ref(self: &Arc<Self>) {
-        // SYNC: see `sleep`.
-        self.is_woken.store(true, Ordering::SeqCst);
-        // SYNC: as above.
-        if self.is_asleep.load(Ordering::SeqCst) {
-            self.event.signal();
         }
     }
 }

@@ -19,6 +19,7 @@ mod net;
 mod operation;
 mod outside;
 mod remote;
+mod sleeper;
 mod streams;
 #[cfg(test)]
 mod tests;

@@ -83,8 +83,8 @@ impl Net {
     /// [`NetOptions::wait`] specifies. Several threads may do this at once. While the future's own code runs, this thread drives nothing: move
     /// long computations to other threads.
     ///
-    /// # Panics
-    /// The system has no descriptor left.
+    /// It never fails for want of descriptors. While the system has none for another thread in `block_on`, that thread looks every
+    /// millisecond whether it was woken.
     pub fn block_on<F: IntoFuture>(&self, future: F) -> F::Output {
         self.engine.block_on(future.into_future())
     }

@@ -1,0 +1,208 @@
+//! A server of each flavour to which strangers leave no descriptor: it goes on with the connections that it has, and takes callers again when there
+//! is room. Each server is a process of its own, whose limits this one changes.
+
+mod support;
+
+use std::future::pending;
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpStream;
+use std::pin::pin;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::thread;
+use std::time::Duration;
+
+use futures_util::future::{Either, FutureExt, select};
+use futures_util::stream::{FuturesUnordered, StreamExt};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use support::{LIMIT, LOOPBACK, context, net, patient};
+use uct_net::local;
+
+/// The flavour of the server that this process is.
+const FLAVOUR: &str = "UCT_NET_TEST_FLAVOUR";
+/// Up to so many descriptors more than it has are permitted to a server.
+const SPARE: u64 = 20;
+/// How long a caller tries that may be in vain.
+const ATTEMPT: Duration = Duration::from_millis(500);
+
+/// A server in a process of its own.
+struct Server {
+    process: Child,
+    commands: ChildStdin,
+    output: BufReader<ChildStdout>,
+    errors: Option<thread::JoinHandle<String>>,
+    address: String,
+}
+
+impl Server {
+    fn start(flavour: &str) -> Server {
+        let mut command = Command::new(std::env::current_exe().expect("this program has a path"));
+        command.args(["a_server_of_its_own", "--exact", "--nocapture"]).env(FLAVOUR, flavour);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut process = command.spawn().expect("it starts");
+        let errors = process.stderr.take().expect("piped");
+        let errors = thread::spawn(move || std::io::read_to_string(errors).expect("text"));
+        let commands = process.stdin.take().expect("piped");
+        let output = BufReader::new(process.stdout.take().expect("piped"));
+        let mut server = Server { process, commands, output, errors: Some(errors), address: String::new() };
+        server.address = server.answer("listening ");
+        server
+    }
+
+    /// What follows `word` in the line that begins with it.
+    fn answer(&mut self, word: &str) -> String {
+        loop {
+            let mut line = String::new();
+            let count = self.output.read_line(&mut line).expect("text");
+            assert!(count > 0, "the server has ended: {}", self.end());
+            if let Some(rest) = line.trim().strip_prefix(word) {
+                return rest.to_owned();
+            }
+        }
+    }
+
+    /// Permits it so many descriptors more than it has; `None`: as many as the system does.
+    fn permit(&mut self, spare: Option<u64>) {
+        let spare = spare.map_or("all".to_owned(), |spare| spare.to_string());
+        writeln!(self.commands, "{spare}").expect("it reads");
+        self.answer("permitted ");
+    }
+
+    /// Ends it. Returns what it wrote to its standard error.
+    fn end(&mut self) -> String {
+        let _ = self.process.kill();
+        let _ = self.process.wait();
+        self.errors.take().map_or(String::new(), |errors| errors.join().expect("its errors"))
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        let errors = self.end();
+        if thread::panicking() {
+            println!("the server's errors: {errors}");
+        }
+    }
+}
+
+/// Carries out what the parent requests of this process.
+fn obey() {
+    for line in std::io::stdin().lines() {
+        let limits = getrlimit(Resource::Nofile);
+        let current = match line.expect("text").parse() {
+            // The limit is one of numbers: ahead of it so many are free.
+            Ok(spare) => (0..).filter(|number| !is_open(*number)).nth(spare),
+            Err(_) => limits.maximum,
+        };
+        setrlimit(Resource::Nofile, Rlimit { current, ..limits }).expect("up to the maximum");
+        println!("\npermitted {current:?}");
+    }
+}
+
+fn is_open(number: u64) -> bool {
+    std::fs::symlink_metadata(format!("/proc/self/fd/{number}")).is_ok()
+}
+
+#[test]
+fn a_server_of_its_own() {
+    let Ok(flavour) = std::env::var(FLAVOUR) else { return };
+    thread::spawn(obey);
+    match &*flavour {
+        "local" => serve_in_one_thread(),
+        _ => serve_in_threads(),
+    }
+}
+
+/// Each call of a handle is a `block_on` of its own, in several threads.
+fn serve_in_threads() {
+    let net = uct_net::Net::new(&context(), patient()).expect("a net");
+    let mut listener = net.block_on(net.listen(LOOPBACK)).expect("it listens");
+    println!("\nlistening {}", listener.address());
+    loop {
+        let incoming = net.block_on(listener.accept()).expect("a caller");
+        let net = net.clone();
+        thread::spawn(move || {
+            let Ok(connection) = net.block_on(incoming.accept()) else { return };
+            while let Ok(message) = net.block_on(connection.recv()) {
+                if net.block_on(connection.send(&message)).is_err() {
+                    return;
+                }
+            }
+        });
+    }
+}
+
+fn serve_in_one_thread() {
+    let net = net(patient());
+    let mut listener = net.block_on(net.listen(LOOPBACK).into_future()).expect("it listens");
+    println!("\nlistening {}", listener.address());
+    // None of them ends it.
+    let mut clients = FuturesUnordered::from_iter([pending().boxed_local()]);
+    loop {
+        // What is dropped unfinished loses no caller.
+        if let Either::Left((incoming, _)) = net.block_on(select(pin!(listener.accept()), clients.next())) {
+            clients.push(echo(incoming.expect("a caller")).boxed_local());
+        }
+    }
+}
+
+async fn echo(incoming: local::Incoming) {
+    let Ok(connection) = incoming.accept().await else { return };
+    while let Ok(message) = connection.recv().await {
+        if connection.send(&message).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// A message there and back.
+async fn exchange(connection: &local::Connection, number: u64) {
+    connection.send(&number.to_le_bytes()).within(LIMIT).await.expect("the server takes it");
+    let message = connection.recv().within(LIMIT).await.expect("the server replies");
+    assert_eq!(*message, number.to_le_bytes());
+}
+
+fn starve(flavour: &str) {
+    let mut server = Server::start(flavour);
+    let address = server.address.clone();
+    let net = net(patient());
+    net.block_on(async {
+        let mut served = Vec::new();
+        for transport in ["posix/memory", "tcp/lo", "tcp/lo"] {
+            served.push(net.connect(&address).require(transport).await.expect("a connection"));
+        }
+        for spare in 0..=SPARE {
+            server.permit(Some(spare));
+            // With a few descriptors a handshake comes to its end or to an error, and without one it does not begin.
+            let transport = ["posix/memory", "tcp/lo"][spare as usize % 2];
+            let made = net.connect(&address).require(transport).within(ATTEMPT).await;
+            if let Err(error) = &made {
+                println!("{flavour}, {spare} descriptors, {transport}: {error}");
+            }
+            drop(made);
+            let strangers: Vec<TcpStream> =
+                (0..spare + 2).map(|_| TcpStream::connect(&address).expect("the system's queue")).collect();
+            for connection in &served {
+                exchange(connection, spare).await;
+            }
+            drop(strangers);
+            server.permit(None);
+            let another = net.connect(&address).await.expect("there is room again");
+            exchange(&another, spare).await;
+            for connection in &served {
+                exchange(connection, spare).await;
+            }
+        }
+    });
+    let errors = server.end();
+    assert!(!errors.contains("panicked"), "{errors}");
+}
+
+#[test]
+fn a_server_for_any_thread_goes_on_without_descriptors() {
+    starve("any");
+}
+
+#[test]
+fn a_server_of_one_thread_goes_on_without_descriptors() {
+    starve("local");
+}
