@@ -2,6 +2,9 @@
 //!
 //! For threads that sleep until an event happens. Built on `rustix`. The async context, worker wake-up and
 //! transports that own sockets use it.
+//!
+//! A child of a fork shares them with its parent, down to what was added and which events were fetched. There, removing, raising and lowering do
+//! nothing, and the other calls are refused.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::time::Duration;
@@ -10,6 +13,7 @@ use bitflags::bitflags;
 use rustix::event::epoll;
 use rustix::io::Errno;
 
+use crate::memory::fork::{ForkGuard, Forked};
 use crate::sys::SystemError;
 
 mod wakeup;
@@ -53,6 +57,7 @@ pub struct EventBuffer<const N: usize = 16>([epoll::Event; N]);
 #[derive(Debug)]
 pub struct EventSet {
     epoll: OwnedFd,
+    fork: ForkGuard,
 }
 
 impl<const N: usize> EventBuffer<N> {
@@ -74,7 +79,7 @@ impl EventSet {
     /// An empty set; closed on `exec`. Fails when the process or the system is out of descriptors.
     pub fn new() -> Result<EventSet, SystemError> {
         epoll::create(epoll::CreateFlags::CLOEXEC)
-            .map(|epoll| EventSet { epoll })
+            .map(|epoll| EventSet { epoll, fork: ForkGuard::new() })
             .map_err(|errno| SystemError::new("create an event set", errno))
     }
 
@@ -83,6 +88,7 @@ impl EventSet {
     /// `EPERM`.
     pub fn add(&self, fd: impl AsFd, events: Events, data: u64) -> Result<(), SystemError> {
         let fd = fd.as_fd();
+        self.check("add a file descriptor to an event set")?;
         epoll::add(&self.epoll, fd, epoll::EventData::new_u64(data), to_epoll(events))
             .map_err(|errno| failure("add", fd.as_raw_fd(), errno))
     }
@@ -91,6 +97,7 @@ impl EventSet {
     /// [`Events::ONE_SHOT`].
     pub fn modify(&self, fd: impl AsFd, events: Events, data: u64) -> Result<(), SystemError> {
         let fd = fd.as_fd();
+        self.check("modify a file descriptor in an event set")?;
         epoll::modify(&self.epoll, fd, epoll::EventData::new_u64(data), to_epoll(events))
             .map_err(|errno| failure("modify", fd.as_raw_fd(), errno))
     }
@@ -98,6 +105,10 @@ impl EventSet {
     /// Removes a descriptor. An event of it that another thread has fetched already may still be delivered.
     pub fn remove(&self, fd: impl AsFd) -> Result<(), SystemError> {
         let fd = fd.as_fd();
+        if self.fork.check().is_err() {
+            // The parent waits for it still.
+            return Ok(());
+        }
         epoll::delete(&self.epoll, fd).map_err(|errno| failure("remove", fd.as_raw_fd(), errno))
     }
 
@@ -111,6 +122,8 @@ impl EventSet {
         buffer: &'buffer mut EventBuffer<N>,
         timeout: Option<Duration>,
     ) -> Result<impl ExactSizeIterator<Item = Event> + use<'buffer, N>, SystemError> {
+        // An edge that a child fetches is one that the parent never gets.
+        self.check("wait on an event set")?;
         let timeout = timeout.map(|timeout| rustix::time::Timespec {
             // A kernel without epoll_pwait2 counts milliseconds in an int: a day is long enough to look
             // again.
@@ -142,6 +155,10 @@ impl EventSet {
     }
 
     fn control_raw(&self, operation: i32, fd: RawFd, events: Events, data: u64) -> Result<(), Errno> {
+        if self.fork.check().is_err() {
+            let is_removal = operation == libc::EPOLL_CTL_DEL;
+            return if is_removal { Ok(()) } else { Err(Errno::INVAL) };
+        }
         let mut event = libc::epoll_event { events: to_epoll(events).bits(), u64: data };
         // SAFETY: the call reads one `epoll_event`, which lives on this stack, and returns EBADF for a number
         // that is no open descriptor; it touches no other memory of ours.
@@ -152,6 +169,15 @@ impl EventSet {
         let errno = std::io::Error::last_os_error().raw_os_error().unwrap_or(libc::EIO);
         Err(Errno::from_raw_os_error(errno))
     }
+
+    fn check(&self, operation: &'static str) -> Result<(), SystemError> {
+        self.fork.check().map_err(|forked| of_parent(operation, forked))
+    }
+}
+
+/// The refusal in a child of a fork.
+fn of_parent(operation: &'static str, forked: Forked) -> SystemError {
+    SystemError::new(operation, libc::EINVAL).advise(forked.to_string())
 }
 
 impl AsFd for EventSet {
@@ -203,6 +229,7 @@ fn from_epoll(event: &epoll::Event) -> Event {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::memory::fork::in_child;
     use std::io::Write;
     use std::os::unix::net::UnixStream;
     use std::time::Instant;
@@ -286,6 +313,37 @@ mod tests {
         let start = Instant::now();
         assert_eq!(wait(&EventSet::new().unwrap(), Some(Duration::from_millis(30))), []);
         assert!(start.elapsed() >= Duration::from_millis(30));
+    }
+
+    #[test]
+    fn a_child_of_a_fork_leaves_the_set_of_its_parent_as_it_is() {
+        let (mut near, far) = UnixStream::pair().unwrap();
+        let (set, flag, timer) = (EventSet::new().unwrap(), EventFd::new().unwrap(), TimerFd::new().unwrap());
+        set.add(&far, Events::READ | Events::EDGE_TRIGGERED, 1).unwrap();
+        set.add(&flag, Events::READ, 2).unwrap();
+        set.add(&timer, Events::READ, 3).unwrap();
+        near.write_all(b"x").unwrap();
+        flag.signal();
+        assert!(in_child(|| {
+            let added = set.add(&near, Events::READ, 4);
+            let is_refused = added.is_err_and(|error| error.errno == libc::EINVAL)
+                && set.wait(&mut EventBuffer::<4>::new(), SHORT).is_err()
+                && set.modify(&far, Events::WRITE, 5).is_err()
+                && set.modify_raw(far.as_raw_fd(), Events::WRITE, 5).is_err()
+                && timer.set(Duration::ZERO).is_err();
+            let is_silent =
+                set.remove(&far).is_ok() && set.remove_raw(flag.as_raw_fd()).is_ok() && !flag.drain();
+            is_refused && is_silent
+        }));
+        let mut seen: Vec<u64> = wait(&set, LONG).iter().map(|event| event.data).collect();
+        seen.sort_unstable();
+        assert_eq!(seen, [1, 2]);
+        assert!(flag.drain());
+        assert!(in_child(|| {
+            flag.signal();
+            true
+        }));
+        assert!(!flag.drain(), "the child has raised the parent's flag");
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use std::fmt;
 
 use ucs::Error as Status;
+use ucs::memory::fork::Forked;
 
 /// The stage of a connection at which an error occurred.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -40,6 +41,9 @@ impl fmt::Display for Stage {
     }
 }
 
+/// The peer of an error that is no peer's.
+pub(crate) const THIS_PROCESS: &str = "this process";
+
 /// Why an operation between two programs failed. Prints itself as one line: stage, peer, reason, remedy.
 #[derive(Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{stage} ({peer}): {reason}{}", hint.as_ref().map(|hint| format!("; {hint}")).unwrap_or_default())]
@@ -66,6 +70,11 @@ impl Error {
         reason: impl Into<String>,
     ) -> Error {
         Error { stage, peer: peer.into(), status, reason: reason.into(), hint: None }
+    }
+
+    /// A call in a child of a fork with an object of its parent.
+    pub(crate) fn forked(stage: Stage, peer: impl Into<String>, forked: Forked) -> Error {
+        Error::new(stage, peer, Status::from(forked), forked.to_string())
     }
 
     pub(crate) fn hint(mut self, hint: impl Into<String>) -> Error {

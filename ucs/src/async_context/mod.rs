@@ -58,6 +58,7 @@ use std::time::Duration;
 
 use crate::clock::Deadline;
 use crate::event_set::Events;
+use crate::memory::fork::ForkGuard;
 use crate::pending_work::PendingWork;
 use crate::status;
 
@@ -84,10 +85,11 @@ pub enum Mode {
 ///
 /// Dropping it removes all handlers and ends the thread, waiting [`SHUTDOWN_LIMIT`] at most; a handler that
 /// has not returned by then is reported and left to itself. Handles that remain return
-/// [`AsyncError::Closed`].
+/// [`AsyncError::Closed`]. In a child of a fork dropping it does nothing: thread and handlers are the parent's.
 #[derive(Debug)]
 pub struct AsyncContext {
     handle: AsyncHandle,
+    fork: ForkGuard,
 }
 
 /// A reference to an asynchronous context, for any thread. Handlers may keep one.
@@ -115,6 +117,7 @@ impl AsyncContext {
     pub fn with_pending_work(mode: Mode, pending_work: PendingWork) -> AsyncContext {
         AsyncContext {
             handle: AsyncHandle { shared: Arc::new(Shared::new(mode, pending_work, thread::serve)) },
+            fork: ForkGuard::new(),
         }
     }
 }
@@ -129,7 +132,9 @@ impl Deref for AsyncContext {
 
 impl Drop for AsyncContext {
     fn drop(&mut self) {
-        self.handle.shared.close();
+        if self.fork.check().is_ok() {
+            self.handle.shared.close();
+        }
     }
 }
 

@@ -9,12 +9,35 @@ use std::time::{Duration, Instant};
 
 use super::*;
 use crate::event_set::{EventBuffer, EventFd, EventSet};
+use crate::memory::fork::in_child;
 
 const MODES: [Mode; 3] = [Mode::ThreadSpinlock, Mode::ThreadMutex, Mode::Poll];
 const THREAD_MODES: [Mode; 2] = [Mode::ThreadSpinlock, Mode::ThreadMutex];
 const LIMIT: Duration = Duration::from_secs(60);
 /// Long enough for anything that is about to happen to have happened.
 const SETTLE: Duration = Duration::from_millis(30);
+
+#[test]
+fn a_child_of_a_fork_drops_a_context_that_another_thread_was_using() {
+    let mut context = Some(AsyncContext::new(Mode::ThreadMutex));
+    let shared = Arc::clone(&context.as_ref().unwrap().shared);
+    let (locked, is_locked) = mpsc::channel();
+    let (done, is_done) = mpsc::channel::<()>();
+    let thread = std::thread::spawn(move || {
+        let registry = shared.registry();
+        locked.send(()).unwrap();
+        let _ = is_done.recv();
+        drop(registry);
+    });
+    is_locked.recv_timeout(LIMIT).unwrap();
+    assert!(in_child(|| {
+        drop(context.take());
+        true
+    }));
+    drop(done);
+    thread.join().unwrap();
+    drop(context);
+}
 
 /// Runs a test on a thread of its own and fails if it has not ended in time.
 fn watched(test: impl FnOnce() + Send + 'static) {

@@ -12,31 +12,37 @@ use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
 };
 
+use super::of_parent;
+use crate::memory::fork::ForkGuard;
 use crate::sys::SystemError;
 
 /// A flag with a descriptor: readable from a [`signal`](EventFd::signal) until a [`drain`](EventFd::drain).
 #[derive(Debug)]
 pub struct EventFd {
     fd: OwnedFd,
+    fork: ForkGuard,
 }
 
 impl EventFd {
     /// A flag that is down. Fails when the process or the system is out of descriptors.
     pub fn new() -> Result<EventFd, SystemError> {
         eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
-            .map(|fd| EventFd { fd })
+            .map(|fd| EventFd { fd, fork: ForkGuard::new() })
             .map_err(|errno| SystemError::new("create an event descriptor", errno))
     }
 
     /// Raises the flag, from any thread, without blocking. Raising it again changes nothing.
     pub fn signal(&self) {
+        if self.fork.check().is_err() {
+            return;
+        }
         // The one possible failure is a counter at its end, and then the flag is up.
         let _ = rustix::io::write(&self.fd, &1_u64.to_ne_bytes());
     }
 
     /// Lowers the flag; returns whether it was up. Does not block.
     pub fn drain(&self) -> bool {
-        drain(self.fd.as_fd())
+        self.fork.check().is_ok() && drain(self.fd.as_fd())
     }
 }
 
@@ -44,13 +50,14 @@ impl EventFd {
 #[derive(Debug)]
 pub struct TimerFd {
     fd: OwnedFd,
+    fork: ForkGuard,
 }
 
 impl TimerFd {
     /// A timer that is not set. Fails when the process or the system is out of descriptors.
     pub fn new() -> Result<TimerFd, SystemError> {
         timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)
-            .map(|fd| TimerFd { fd })
+            .map(|fd| TimerFd { fd, fork: ForkGuard::new() })
             .map_err(|errno| SystemError::new("create a timer descriptor", errno))
     }
 
@@ -67,10 +74,11 @@ impl TimerFd {
 
     /// Forgets that the timer was due; returns whether it was. Does not block.
     pub fn drain(&self) -> bool {
-        drain(self.fd.as_fd())
+        self.fork.check().is_ok() && drain(self.fd.as_fd())
     }
 
     fn program(&self, value: Duration) -> Result<(), SystemError> {
+        self.fork.check().map_err(|forked| of_parent("set a timer descriptor", forked))?;
         let zero = Timespec { tv_sec: 0, tv_nsec: 0 };
         let tv_sec = i64::try_from(value.as_secs()).unwrap_or(i64::MAX);
         let value = Timespec { tv_sec, tv_nsec: value.subsec_nanos().into() };

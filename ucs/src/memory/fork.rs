@@ -133,31 +133,32 @@ fn generation_by_process() -> u64 {
     update(before).unwrap_or(before) & u64::from(u32::MAX)
 }
 
+/// Runs `check` in a forked child; returns whether it held there.
+#[cfg(test)]
+pub(crate) fn in_child(check: impl FnOnce() -> bool) -> bool {
+    // SAFETY: the child runs `check`, which takes no lock that another thread may hold, but for the allocator's, which the C
+    // library keeps usable, and ends without running destructors.
+    let pid = unsafe { libc::fork() };
+    assert!(pid >= 0, "{}", std::io::Error::last_os_error());
+    if pid == 0 {
+        // A watchdog of the child's own: the kernel ends it.
+        // SAFETY: arms a timer of this child; it has no other effect.
+        unsafe { libc::alarm(10) };
+        let code = i32::from(!check());
+        // SAFETY: ends the child at once.
+        unsafe { libc::_exit(code) };
+    }
+    let mut status = 0;
+    // SAFETY: waits for the child made above, which ends within its alarm, and writes one integer.
+    let waited = unsafe { libc::waitpid(pid, &raw mut status, 0) };
+    assert_eq!(waited, pid);
+    libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
     use crate::pending_work::{PendingWork, WorkSource};
-
-    /// Runs `check` in a forked child; returns whether it held there.
-    fn in_child(check: impl FnOnce() -> bool) -> bool {
-        // SAFETY: the child runs `check`, which allocates nothing and takes no lock that another thread may
-        // hold, and ends without running destructors.
-        let pid = unsafe { libc::fork() };
-        assert!(pid >= 0, "{}", std::io::Error::last_os_error());
-        if pid == 0 {
-            // A watchdog of the child's own: the kernel ends it.
-            // SAFETY: arms a timer of this child; it has no other effect.
-            unsafe { libc::alarm(10) };
-            let code = i32::from(!check());
-            // SAFETY: ends the child at once.
-            unsafe { libc::_exit(code) };
-        }
-        let mut status = 0;
-        // SAFETY: waits for the child made above, which ends within its alarm, and writes one integer.
-        let waited = unsafe { libc::waitpid(pid, &raw mut status, 0) };
-        assert_eq!(waited, pid);
-        libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0
-    }
 
     #[test]
     fn a_child_and_its_child_are_generations_of_their_own_and_the_parent_stays() {

@@ -6,6 +6,7 @@ use std::rc::Rc;
 use std::task::Waker;
 
 use smallvec::SmallVec;
+use ucs::memory::fork::Forked;
 
 use super::reactor::Reactor;
 use crate::proto::envelope::Token;
@@ -33,6 +34,11 @@ impl Agenda {
     pub(crate) fn new(reactor: Rc<Reactor>) -> Agenda {
         let (due, ends, woken) = (RefCell::default(), RefCell::default(), RefCell::default());
         Agenda { is_empty: Cell::new(true), due, ends, woken, reactor }
+    }
+
+    /// Whether this is the process that has the connections, and not a child of a fork.
+    pub(crate) fn check_fork(&self) -> Result<(), Forked> {
+        self.reactor.check_fork()
     }
 
     /// The connection has something to send. It is listed once until it was served.

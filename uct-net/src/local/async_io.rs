@@ -35,6 +35,7 @@ impl Net {
     /// # Errors
     /// The system has no descriptor left, or refuses to watch one.
     pub async fn run_in_async_io<F: IntoFuture>(&self, future: F) -> io::Result<F::Output> {
+        self.inner.check_fork().map_err(io::Error::other)?;
         let descriptor = self.inner.reactor.as_fd().try_clone_to_owned()?;
         let watched = Async::new_nonblocking(descriptor)?;
         Ok(self.drive(AsyncIo { watched, timer: Timer::never() }, future).await)

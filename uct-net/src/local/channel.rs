@@ -165,7 +165,7 @@ impl Write for &Channel {
 
 impl Drop for Channel {
     fn drop(&mut self) {
-        if !self.is_handed_over.get() {
+        if !self.is_handed_over.get() && self.net.check_fork().is_ok() {
             self.conn.end(true);
             self.net.let_linger(Rc::clone(&self.conn), true);
         }

@@ -98,9 +98,10 @@ impl IntoFuture for Connect {
         let limit = self.settings.limit.unwrap_or(net.options.connect_timeout);
         let (mut sleep, address) = (net.reactor.sleep(limit), self.settings.address.clone());
         let stage = Rc::new(Cell::new(Stage::Resolve));
-        let span = trace::calling(&address);
+        let (span, own) = (trace::calling(&address), self.net.inner.clone());
         let mut connecting = Box::pin(self.run(Rc::clone(&stage)).instrument(span.clone()));
         Box::pin(std::future::poll_fn(move |context| {
+            own.check_fork().map_err(|forked| Error::forked(stage.get(), &*address, forked))?;
             if let Poll::Ready(outcome) = connecting.as_mut().poll(context) {
                 return Poll::Ready(trace::outcome(&span, outcome));
             }

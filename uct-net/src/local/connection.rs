@@ -176,6 +176,9 @@ impl Connection {
 
 impl Drop for Handle {
     fn drop(&mut self) {
+        if self.net.check_fork().is_err() {
+            return;
+        }
         self.conn.end(true);
         self.net.linger(Rc::clone(&self.conn));
     }

@@ -20,6 +20,7 @@ impl Net {
     /// Drives the network until the future is ready.
     pub(super) async fn drive<F: IntoFuture>(&self, mut events: impl EventLoop, future: F) -> F::Output {
         let net = self.inner.clone();
+        let _ = net.check_fork();
         let mut future = pin!(future.into_future());
         let mut idle = Idle::new(net.wait.get());
         poll_fn(|context| {

@@ -71,6 +71,7 @@ impl HandshakeLink {
     /// Sends no more.
     pub(crate) fn shut_down(&self) {
         match self {
+            HandshakeLink::Socket(socket, _) if socket.check_fork().is_err() => {}
             HandshakeLink::Socket(socket, _) => drop(socket.get().0.shutdown(std::net::Shutdown::Write)),
             HandshakeLink::Channel(channel) => channel.shut_down(),
         }

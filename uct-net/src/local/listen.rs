@@ -66,6 +66,7 @@ impl Net {
 impl Listen {
     async fn run(self) -> Result<Listener> {
         let Listen { net: Net { inner: net }, address, by } = self;
+        net.check_fork().map_err(|forked| Error::forked(Stage::Listen, &*address, forked))?;
         #[cfg(feature = "tls")]
         secure::check_listener(&net, &address)?;
         let place = resolve(&address).await?.into_iter().next();
@@ -113,12 +114,13 @@ impl Listener {
     /// 100 ms, with a warning in the log.
     ///
     /// # Errors
-    /// None at present. A failure that ends the listener for good will be one.
+    /// In a child of a fork: the listener is the parent's.
     pub async fn accept(&mut self) -> Result<Incoming> {
         std::future::poll_fn(|context| self.poll_accept(context)).await
     }
 
     pub(crate) fn poll_accept(&mut self, context: &mut Context<'_>) -> Poll<Result<Incoming>> {
+        self.net.check_fork().map_err(|forked| Error::forked(Stage::Listen, self.address(), forked))?;
         if self.pause.as_mut().is_some_and(|pause| pause.poll_due(context).is_ready()) {
             self.pause = None;
         }
@@ -255,6 +257,8 @@ impl Incoming {
     /// As [`Incoming::accept`]; more private data.
     pub async fn accept_with(mut self, private: impl Into<Vec<u8>>) -> Result<Connection> {
         let socket = self.socket.take().expect("present until it is answered");
+        let refused = |forked| Error::forked(Stage::Handshake, socket.peer(), forked);
+        self.net.check_fork().map_err(refused)?;
         let client = std::mem::take(&mut self.client);
         let span = self.span.clone();
         let stage = debug_span!(parent: &span, "handshake");
@@ -279,7 +283,9 @@ impl Incoming {
 
 impl Drop for Incoming {
     fn drop(&mut self) {
-        if let Some(socket) = &self.socket {
+        if let Some(socket) = &self.socket
+            && self.net.check_fork().is_ok()
+        {
             trace::note_end(&self.span, "not taken by this side");
             // So few bytes find room in the socket at once.
             let mut refusal = std::pin::pin!(handshake::refuse(&self.net, socket, "not taken"));

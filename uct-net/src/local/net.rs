@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 use slab::Slab;
 use ucs::Error as Status;
 use ucs::log::Limited;
+use ucs::memory::fork::Forked;
 use uct_core::cm::Cm;
 use uct_core::select::Selector;
 use uct_core::{AmMessage, Context, Iface, IfaceOptions, OpenError, Worker, WorkerHandle};
@@ -71,7 +72,9 @@ impl Deref for NetHandle {
 
 impl Drop for NetHandle {
     fn drop(&mut self) {
-        if Rc::strong_count(&self.0) == 1 && !std::thread::panicking() {
+        // In a child of a fork all that lingers is the parent's to send.
+        if Rc::strong_count(&self.0) == 1 && !std::thread::panicking() && self.0.reactor.check_fork().is_ok()
+        {
             self.0.drain();
         }
     }
@@ -212,13 +215,14 @@ impl Net {
     /// Runs the future, and drives the network until it is ready. Blocks; while nothing happens it waits as [`NetOptions::wait`] specifies.
     pub fn block_on<F: IntoFuture>(&self, future: F) -> F::Output {
         let net = &*self.inner;
+        let _ = net.check_fork();
         let mut future = pin!(future.into_future());
         let waker = Waker::from(Arc::clone(&net.wake));
         let mut context = TaskContext::from_waker(&waker);
-        net.wake.is_woken.store(true, Ordering::Relaxed);
         let mut idle = Idle::new(net.wait.get());
+        let mut is_first = true;
         loop {
-            if net.wake.take() {
+            if std::mem::take(&mut is_first) || net.wake.take() {
                 if let Poll::Ready(output) = future.as_mut().poll(&mut context) {
                     net.send_wrapped();
                     return output;
@@ -259,6 +263,7 @@ impl NetInner {
             false => SOCKETS_INTERVAL,
         };
         if passes.is_multiple_of(interval) {
+            let _ = self.check_fork();
             is_busy |= self.reactor.turn(Duration::ZERO).unwrap_or(false);
         }
         is_busy | self.pump_wrapped()
@@ -275,6 +280,20 @@ impl NetInner {
                 );
             }
             std::thread::sleep(BLIND_SLEEP);
+        }
+    }
+
+    /// Refuses calls in a child of a fork, where all connections fail: they are the parent's.
+    #[inline]
+    pub(crate) fn check_fork(&self) -> std::result::Result<(), Forked> {
+        self.reactor.check_fork().inspect_err(|forked| self.leave_to_parent(*forked))
+    }
+
+    #[cold]
+    fn leave_to_parent(&self, forked: Forked) {
+        // A call inside the fork's own may have them.
+        if let Ok(connections) = self.connections.try_borrow() {
+            connections.iter().for_each(|(_, conn)| conn.leave_to_parent(forked));
         }
     }
 

@@ -1,4 +1,6 @@
 //! Sockets and timers of one thread: the tasks that wait for each, and one descriptor to wait on for all.
+//!
+//! In a child of a fork the sockets are the parent's, and so is what they are waited for with: there, timers alone go on.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -10,15 +12,19 @@ use std::time::{Duration, Instant};
 
 use slab::Slab;
 use ucs::event_set::{EventBuffer, EventSet, Events};
+use ucs::memory::fork::{ForkGuard, Forked};
 use ucs::sys::SystemError;
 
 /// The number of the worker's descriptor in the set; sources have theirs from their places.
 const WORKER: u64 = u64::MAX;
+/// How long a thread sleeps at most in a child of a fork, where no descriptor wakes it.
+pub(crate) const CHILD_SLEEP: Duration = Duration::from_millis(1);
 /// So long a limit is none, and can be added to any time.
 const LONGEST: Duration = Duration::from_secs(1 << 32);
 
 pub(crate) struct Reactor {
     set: EventSet,
+    fork: ForkGuard,
     sources: RefCell<Slab<Rc<Wakers>>>,
     timers: RefCell<BTreeMap<(Instant, u64), Waker>>,
     timers_made: Cell<u64>,
@@ -67,6 +73,7 @@ impl Reactor {
         set.add(worker, Events::READ, WORKER)?;
         Ok(Reactor {
             set,
+            fork: ForkGuard::new(),
             sources: RefCell::default(),
             timers: RefCell::default(),
             timers_made: Cell::new(0),
@@ -74,6 +81,12 @@ impl Reactor {
             #[cfg(feature = "tokio")]
             sleeper: Cell::new(None),
         })
+    }
+
+    /// Whether this is the process that made it, and not a child of a fork.
+    #[inline]
+    pub(crate) fn check_fork(&self) -> Result<(), Forked> {
+        self.fork.check()
     }
 
     /// Readable when a socket is ready or an armed worker has something to do.
@@ -85,6 +98,10 @@ impl Reactor {
     /// timer. Returns whether there was anything.
     pub(crate) fn turn(&self, limit: Duration) -> Result<bool, SystemError> {
         let limit = self.next_timer().map_or(limit, |next| limit.min(next));
+        if self.check_fork().is_err() {
+            std::thread::sleep(limit.min(CHILD_SLEEP));
+            return Ok(self.fire());
+        }
         let mut buffer = EventBuffer::<64>::new();
         let mut woken = false;
         for event in self.set.wait(&mut buffer, Some(limit))? {
@@ -167,8 +184,13 @@ impl Reactor {
 
     /// Ends after that time.
     pub(crate) fn sleep(self: &Rc<Reactor>, time: Duration) -> Sleep {
-        Sleep { reactor: Rc::clone(self), due: Instant::now() + time.min(LONGEST), key: None }
+        Sleep { reactor: Rc::clone(self), due: due(time), key: None }
     }
+}
+
+/// When that time is over.
+pub(crate) fn due(time: Duration) -> Instant {
+    Instant::now() + time.min(LONGEST)
 }
 
 fn wake(waker: &Cell<Option<Waker>>) {
@@ -180,6 +202,11 @@ fn wake(waker: &Cell<Option<Waker>>) {
 impl<F: AsFd> Watched<F> {
     pub(crate) fn get(&self) -> &F {
         &self.file
+    }
+
+    /// Whether it is this process's, and not the parent's of a fork.
+    pub(crate) fn check_fork(&self) -> Result<(), Forked> {
+        self.reactor.check_fork()
     }
 
     /// Tries `attempt` until it does not answer "would block", whenever the descriptor becomes readable.
@@ -221,6 +248,8 @@ impl<F: AsFd> Watched<F> {
         mut attempt: impl FnMut(&F) -> std::io::Result<T>,
     ) -> Poll<std::io::Result<T>> {
         while !direction.would_block.get() {
+            // What a child of a fork reads or writes would be missing in the parent, or too much.
+            self.check_fork().map_err(std::io::Error::other)?;
             match attempt(&self.file) {
                 Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => {
                     direction.would_block.set(true)
@@ -258,6 +287,10 @@ pub struct Sleep {
 }
 
 impl Sleep {
+    pub(crate) fn due(&self) -> Instant {
+        self.due
+    }
+
     pub(crate) fn poll_due(&mut self, context: &mut Context<'_>) -> Poll<()> {
         self.forget();
         if Instant::now() >= self.due {

@@ -204,6 +204,9 @@ impl Connection {
     }
 
     fn failed(&self, status: Status, reason: impl Into<String>) -> Error {
+        if let Err(forked) = self.net().check_fork() {
+            return Error::forked(Stage::Connected, self.peer(), forked);
+        }
         Error::new(Stage::Connected, self.peer(), status, reason)
     }
 }

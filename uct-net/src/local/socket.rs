@@ -11,6 +11,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use socket2::{Domain, SockAddr, Socket, Type};
+use ucs::memory::fork::Forked;
 use uct_core::{Iface, IfaceAddress};
 
 use super::bytes::{Bytes, Raw, watch};
@@ -166,7 +167,9 @@ impl ListeningSocket {
 
 impl Drop for ListeningSocket {
     fn drop(&mut self) {
-        if let Place::Unix(path) = &self.place {
+        if let Place::Unix(path) = &self.place
+            && self.socket.check_fork().is_ok()
+        {
             let _ = std::fs::remove_file(path);
         }
     }
@@ -407,6 +410,9 @@ impl FrameSocket {
                 if session::is_foreign(error) { ucs::Error::UNSUPPORTED } else { ucs::Error::REJECTED };
             let failure = self.failed(status, reason);
             return if hint.is_empty() { failure } else { failure.hint(hint) };
+        }
+        if let Some(forked) = error.get_ref().and_then(|cause| cause.downcast_ref::<Forked>()) {
+            return Error::forked(Stage::Handshake, &*self.peer, *forked);
         }
         // One of a connection manager's connection.
         if let Some(failure) = error.get_ref().and_then(|cause| cause.downcast_ref::<Error>()) {

@@ -32,6 +32,7 @@ impl Net {
     /// # Errors
     /// The runtime cannot watch a descriptor: it has no I/O driver.
     pub async fn run_until<F: IntoFuture>(&self, future: F) -> io::Result<F::Output> {
+        self.inner.check_fork().map_err(io::Error::other)?;
         let watched = Readable::new(self.inner.reactor.as_fd())?;
         let timer = Box::pin(tokio::time::sleep_until(Instant::now().into()));
         Ok(self.drive(Tokio { watched, timer }, future).await)

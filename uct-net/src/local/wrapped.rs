@@ -128,6 +128,9 @@ impl Wrapped {
 
     /// Moves what can be moved, up to a limit, and has the waker woken when there is more. Ready when the lane is over.
     pub(crate) fn poll(&mut self, spare: &Spare, context: &mut Context<'_>) -> Poll<()> {
+        if self.outer.check_fork().is_err() {
+            return Poll::Ready(());
+        }
         let mut left = TURN;
         loop {
             let moved = self.send(spare, context) + self.receive(spare, context);
@@ -320,7 +323,7 @@ impl Wrapped {
 /// Hands what is left to the system, without waiting: the transport's last bytes, and the end.
 impl Drop for Wrapped {
     fn drop(&mut self) {
-        if self.outgoing != Outgoing::Ended {
+        if self.outgoing != Outgoing::Ended && self.outer.check_fork().is_ok() {
             // The reactor has not reported yet what the transport has written last.
             self.inner.try_again();
             self.outer.try_again();

@@ -6,6 +6,8 @@ use std::fmt;
 use std::mem::ManuallyDrop;
 use std::sync::Arc;
 
+use ucs::memory::fork::Forked;
+
 use super::engine::{Engine, Entered};
 use super::held::Held;
 
@@ -25,7 +27,13 @@ impl<T> Confined<T> {
     }
 
     /// Uses the value under the engine's lock. What goes in and comes out is `Send`, so nothing of the engine's gets out.
-    pub(crate) fn with<R: Send>(&self, work: impl FnOnce(&mut Entered<'_>, &T) -> R + Send) -> R {
+    ///
+    /// # Errors
+    /// The process is a child of a fork.
+    pub(crate) fn with<R: Send>(
+        &self,
+        work: impl FnOnce(&mut Entered<'_>, &T) -> R + Send,
+    ) -> Result<R, Forked> {
         self.engine.enter(move |entered| work(entered, self.value()))
     }
 

@@ -6,6 +6,7 @@ use super::connection::Connection;
 use super::engine::Entered;
 use super::net::Net;
 use super::operation::Operation;
+use crate::error::Stage;
 use crate::{flavour, local};
 
 /// See [`Net::connect`].
@@ -31,6 +32,6 @@ impl IntoFuture for Connect {
             let net = local::Net { inner: entered.net().clone() };
             local::Connect { net, settings }.into_future()
         };
-        Operation::new(&net.engine, begin, Connection::new)
+        Operation::new(&net.engine, Stage::Dial, begin, Connection::new)
     }
 }

@@ -5,12 +5,14 @@ use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use ucs::memory::fork::Forked;
+
 use super::confined::Confined;
 use super::engine::{Engine, Entered};
 use super::limit::Limit;
 use super::message::Message;
 use super::outside::Signals;
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, Stage};
 use crate::flavour::{self, Flavour};
 use crate::local;
 use crate::local::Explanation;
@@ -110,17 +112,23 @@ impl Connection {
     /// Ends the connection immediately: queued messages are not sent, and the peer gets an error with the reason, of which up to 64 bytes are
     /// sent. On this side the connection has failed with `CANCELED`.
     pub fn abort(&self, reason: &str) {
-        self.inner.local.with(|_entered, local| local.abort(reason));
+        let _ = self.inner.local.with(|_entered, local| local.abort(reason));
     }
 
     /// Waits until the connection has ended, and returns the reason.
     pub async fn closed(&self) -> Error {
         std::future::poll_fn(|context| {
-            self.waiting(&self.inner.reader, context, |_entered, local, context| {
+            let polled = self.waiting(&self.inner.reader, context, |_entered, local, context| {
                 local.conn().poll_closed(context)
-            })
+            });
+            polled.unwrap_or_else(|forked| Poll::Ready(self.refused(forked)))
         })
         .await
+    }
+
+    /// The error in a child of a fork.
+    pub(super) fn refused(&self, forked: Forked) -> Error {
+        Error::forked(Stage::Connected, self.peer(), forked)
     }
 
     pub(super) fn engine(&self) -> &Arc<Engine> {
@@ -137,7 +145,7 @@ impl Connection {
         signal: &Signals,
         context: &Context<'_>,
         poll: impl FnOnce(&Entered<'_>, &local::Connection, &mut Context<'_>) -> Poll<R> + std::marker::Send,
-    ) -> Poll<R> {
+    ) -> Result<Poll<R>, Forked> {
         let waker = signal.waker(self.engine().outside(), context.waker());
         let waker = &waker;
         self.inner.local.with(|entered, local| {
@@ -153,9 +161,11 @@ impl Connection {
     fn writing<R: std::marker::Send>(
         &self,
         context: &Context<'_>,
-        poll: impl FnOnce(&local::Connection, &mut Context<'_>) -> Poll<R> + std::marker::Send,
-    ) -> Poll<R> {
-        self.waiting(&self.inner.writer, context, |_entered, local, context| poll(local, context))
+        poll: impl FnOnce(&local::Connection, &mut Context<'_>) -> Poll<Result<R>> + std::marker::Send,
+    ) -> Poll<Result<R>> {
+        let polled =
+            self.waiting(&self.inner.writer, context, |_entered, local, context| poll(local, context));
+        polled.unwrap_or_else(|forked| Poll::Ready(Err(self.refused(forked))))
     }
 }
 
@@ -206,26 +216,29 @@ impl Flavour for Connection {
             }
             entered.returns();
             Ok(None)
-        })?;
+        });
+        let received = received.map_err(|forked| self.refused(forked))??;
         if let Some(message) = received {
             return Poll::Ready(Ok(message));
         }
-        self.waiting(&inner.reader, context, |entered, local, context| {
+        let polled = self.waiting(&inner.reader, context, |entered, local, context| {
             match local.conn().poll_receive(context)? {
                 Some(message) => Poll::Ready(Ok(Message::new(entered, message))),
                 None => Poll::Pending,
             }
-        })
+        });
+        polled.unwrap_or_else(|forked| Poll::Ready(Err(self.refused(forked))))
     }
 
     fn begin_send(&self, message: &[u8]) -> Result<Option<Ticket>> {
-        self.inner.local.with(|entered, local| {
+        let begun = self.inner.local.with(|entered, local| {
             let queued = local.begin_send(message)?;
             if queued.is_some() {
                 entered.returns();
             }
             Ok(queued)
-        })
+        });
+        begun.map_err(|forked| self.refused(forked))?
     }
 
     fn poll_left(&self, ticket: Ticket, context: &mut Context<'_>) -> Poll<Result> {
@@ -233,7 +246,7 @@ impl Flavour for Connection {
     }
 
     fn withdraw(&self, ticket: Ticket) {
-        self.inner.local.with(|_entered, local| local.withdraw(ticket));
+        let _ = self.inner.local.with(|_entered, local| local.withdraw(ticket));
     }
 
     fn poll_write(&self, bytes: &[u8], context: &mut Context<'_>) -> Poll<Result<usize>> {
@@ -243,7 +256,8 @@ impl Flavour for Connection {
                 entered.returns();
             }
             Ok(sent)
-        })?;
+        });
+        let sent = sent.map_err(|forked| self.refused(forked))??;
         if sent > 0 {
             return Poll::Ready(Ok(sent));
         }

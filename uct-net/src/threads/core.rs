@@ -12,6 +12,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, TryLockError};
 use std::time::{Duration, Instant};
 
+use ucs::memory::fork::{ForkGuard, Forked};
+use ucs::pending_work::{PendingWork, WorkSource};
 use uct_core::{Context, Iface};
 
 use super::doorbell::Doorbell;
@@ -39,6 +41,10 @@ thread_local! {
 /// The net, its lock, and what wakes the threads that sleep for it.
 pub(crate) struct Core {
     state: Mutex<State>,
+    /// Empty while any thread may take the lock. It has the bit of its owner if a transport is bound to the driver's thread, and a child of
+    /// a fork, where another thread may have held the lock, finds it wiped.
+    restricted: PendingWork,
+    fork: ForkGuard,
     /// What other threads have the driver's thread do, if a transport is bound to it.
     pub(super) jobs: Option<Jobs>,
     /// Notified when the driver's thread has to drive, or to end.
@@ -107,8 +113,14 @@ impl Core {
         // core: what leaves it is `Send` or `Confined`. Connection managers are for any thread (`UctCmOps`). Either no transport is
         // bound to a thread, or there are `jobs`: then this thread alone takes the lock (`Engine::enter`, `Core::try_enter`).
         let net = unsafe { Held::new(net) };
+        let restricted = PendingWork::new();
+        if is_bound {
+            restricted.add(WorkSource::Owner);
+        }
         Ok(Arc::new(Core {
             state: Mutex::new(State { net: Some(net), duty: Duty::default() }),
+            restricted,
+            fork: ForkGuard::new(),
             jobs: is_bound.then(Jobs::default),
             stand_in: Condvar::new(),
             outside: Arc::default(),
@@ -126,13 +138,24 @@ impl Core {
         }))
     }
 
+    /// Whether any thread may take the lock.
+    #[inline]
+    pub(super) fn is_open(&self) -> bool {
+        self.restricted.is_empty()
+    }
+
+    /// Whether this is the process that opened the net, and not a child of a fork, which must not take the lock.
+    pub(super) fn check_fork(&self) -> std::result::Result<(), Forked> {
+        self.fork.check()
+    }
+
     pub(super) fn enter(&self) -> Inside<'_> {
         let state = lock(&self.state);
         self.entered(state)
     }
 
     pub(super) fn try_enter(&self) -> Option<Inside<'_>> {
-        if self.jobs.is_some() && !self.is_own_thread() {
+        if !self.is_open() && !self.may_enter() {
             return None;
         }
         match self.state.try_lock() {
@@ -140,6 +163,12 @@ impl Core {
             Err(TryLockError::Poisoned(poisoned)) => Some(self.entered(poisoned.into_inner())),
             Err(TryLockError::WouldBlock) => None,
         }
+    }
+
+    /// Whether this thread may take the lock though not any may.
+    #[cold]
+    fn may_enter(&self) -> bool {
+        self.check_fork().is_ok() && (self.jobs.is_none() || self.is_own_thread())
     }
 
     fn entered<'a>(&'a self, state: MutexGuard<'a, State>) -> Inside<'a> {
@@ -169,14 +198,30 @@ impl Core {
             drop(value);
             return drop(inside);
         }
+        if self.check_fork().is_err() {
+            return self.discard_in_child(value);
+        }
         lock(&self.gone).push(Box::new(value));
         // SYNC: the doorbell below wakes a thread that checks the flag.
         self.has_gone.store(true, Ordering::Release);
         self.doorbell.ring();
     }
 
+    /// Drops a value in a child of a fork, which closes its copies of descriptors and changes nothing for the parent. What another thread
+    /// may have been changing is left as it is.
+    fn discard_in_child<T: 'static>(&self, value: Held<T>) {
+        match self.state.try_lock() {
+            Ok(_state) if self.jobs.is_none() => drop(value),
+            _ => std::mem::forget(value),
+        }
+    }
+
     /// Ends the driver's thread, and waits until what was sent last has gone out. No handle is left.
     pub(super) fn close(&self) {
+        if self.check_fork().is_err() {
+            // That thread is the parent's.
+            return;
+        }
         // SYNC: pairs with `is_closing` of the driver's thread, which is woken for it.
         self.is_closing.store(true, Ordering::Release);
         self.doorbell.ring();

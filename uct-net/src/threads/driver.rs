@@ -1,7 +1,7 @@
 //! Threads that drive the engine: one of its own, and those in `block_on`, for which that one stands aside.
 
 use std::os::fd::AsFd;
-use std::pin::pin;
+use std::pin::{Pin, pin};
 use std::sync::{Arc, mpsc};
 #[cfg(feature = "tokio")]
 use std::task::Waker;
@@ -15,6 +15,7 @@ use super::jobs::Jobs;
 use super::sleeper::wait_for;
 use crate::error::{Error, Result, Stage};
 use crate::local::net::Idle;
+use crate::local::reactor::CHILD_SLEEP;
 use crate::options::NetOptions;
 
 /// How long the driver's thread sleeps at most while handles use the engine: each use may take back what was armed.
@@ -181,6 +182,9 @@ impl Core {
 /// Drives until the future is ready.
 pub(super) fn block_on<F: Future>(core: &Core, future: F) -> F::Output {
     let mut future = pin!(future);
+    if core.check_fork().is_err() {
+        return block_on_in_child(future);
+    }
     let thread = core.sleepers.take();
     let waker = thread.waker();
     let mut context = Context::from_waker(&waker);
@@ -193,9 +197,14 @@ pub(super) fn block_on<F: Future>(core: &Core, future: F) -> F::Output {
             }
             idle.reset();
         }
-        if core.jobs.is_some() {
-            thread.sleep(None, |own, _until| wait_for(own));
-            continue;
+        if !core.is_open() {
+            if core.check_fork().is_err() {
+                return block_on_in_child(future);
+            }
+            if core.jobs.is_some() {
+                thread.sleep(None, |own, _until| wait_for(own));
+                continue;
+            }
         }
         // A future that is ready at once needs no driver.
         foreground.get_or_insert_with(|| Foreground::new(core));
@@ -203,6 +212,18 @@ pub(super) fn block_on<F: Future>(core: &Core, future: F) -> F::Output {
             thread.sleep(until, |own, until| sleep(core, own, until));
             core.enter().begin();
         }
+    }
+}
+
+/// In a child of a fork, where nothing is driven and nothing wakes the thread: it looks again and again.
+#[cold]
+fn block_on_in_child<F: Future>(mut future: Pin<&mut F>) -> F::Output {
+    let mut context = Context::from_waker(Waker::noop());
+    loop {
+        if let Poll::Ready(output) = future.as_mut().poll(&mut context) {
+            return output;
+        }
+        std::thread::sleep(CHILD_SLEEP);
     }
 }
 
@@ -220,6 +241,9 @@ impl Foreground<'_> {
 
 impl Drop for Foreground<'_> {
     fn drop(&mut self) {
+        if self.0.check_fork().is_err() {
+            return;
+        }
         let mut entered = self.0.enter();
         entered.duty_mut().foreground -= 1;
         entered.end();

@@ -3,6 +3,7 @@
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
+use ucs::memory::fork::Forked;
 use uct_core::Context;
 
 use super::core::{Core, Inside};
@@ -46,16 +47,26 @@ impl Engine {
 
     /// Does work under the lock. The work is short and never waits. What goes in and comes out is `Send`, so nothing of the
     /// engine's gets out but what [`Entered::confine`] returns.
-    pub(crate) fn enter<R: Send>(self: &Arc<Engine>, work: impl FnOnce(&mut Entered<'_>) -> R + Send) -> R {
+    ///
+    /// # Errors
+    /// The process is a child of a fork.
+    pub(crate) fn enter<R: Send>(
+        self: &Arc<Engine>,
+        work: impl FnOnce(&mut Entered<'_>) -> R + Send,
+    ) -> Result<R, Forked> {
         let core = &*self.core;
         let work = move || {
             let mut entered = Entered { engine: self, inside: core.enter() };
             entered.duty_mut().uses += 1;
             work(&mut entered)
         };
+        if core.is_open() {
+            return Ok(work());
+        }
+        core.check_fork()?;
         match &core.jobs {
-            Some(jobs) if !core.is_own_thread() => jobs.run(&core.doorbell, work),
-            _ => work(),
+            Some(jobs) if !core.is_own_thread() => Ok(jobs.run(&core.doorbell, work)),
+            _ => Ok(work()),
         }
     }
 

@@ -11,7 +11,7 @@ use super::engine::Entered;
 use super::net::Net;
 use super::operation::Operation;
 use super::outside::Signals;
-use crate::error::Result;
+use crate::error::{Error, Result, Stage};
 use crate::{flavour, local};
 
 /// Waits for callers at an address. Dropping it closes its socket; connections that it has made continue.
@@ -42,7 +42,7 @@ impl IntoFuture for Listen {
             let net = local::Net { inner: entered.net().clone() };
             local::Listen { net, address, by }.into_future()
         };
-        Operation::new(&net.engine, begin, |entered, listener| Listener {
+        Operation::new(&net.engine, Stage::Listen, begin, |entered, listener| Listener {
             address: listener.address(),
             port: listener.port(),
             inner: entered.confine(RefCell::new(listener)),
@@ -74,7 +74,7 @@ impl Listener {
     pub fn poll_accept(&mut self, context: &mut Context<'_>) -> Poll<Result<Incoming>> {
         let waker = self.signal.waker(self.inner.engine().outside(), context.waker());
         let waker = &waker;
-        self.inner.with(|entered, listener| {
+        let polled = self.inner.with(|entered, listener| {
             let outcome = listener.borrow_mut().poll_accept(&mut Context::from_waker(waker));
             if outcome.is_pending() {
                 entered.rest();
@@ -86,7 +86,8 @@ impl Listener {
                 tls_peer: incoming.tls_peer().cloned(),
                 inner: entered.confine(Cell::new(Some(incoming))),
             })
-        })
+        });
+        polled.unwrap_or_else(|forked| Poll::Ready(Err(Error::forked(Stage::Listen, &*self.address, forked))))
     }
 }
 
@@ -153,7 +154,7 @@ impl Incoming {
     pub fn accept_with(self, private: impl Into<Vec<u8>>) -> Operation<Connection> {
         let (incoming, private) = (&self.inner, private.into());
         let begin = move |entered: &Entered<'_>| take(incoming, entered).accept_with(private);
-        Operation::new(incoming.engine(), begin, Connection::new)
+        Operation::new(incoming.engine(), Stage::Handshake, begin, Connection::new)
     }
 
     /// Rejects the caller, whose error contains the reason.
@@ -166,7 +167,7 @@ impl Incoming {
             let incoming = take(incoming, entered);
             async move { incoming.reject(&reason).await }
         };
-        Operation::new(self.inner.engine(), begin, |_entered, ()| ())
+        Operation::new(self.inner.engine(), Stage::Handshake, begin, |_entered, ()| ())
     }
 }
 

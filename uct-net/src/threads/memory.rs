@@ -14,7 +14,7 @@ const CHUNK: usize = 64 << 10;
 /// deregistered and freed after the last clone, slice and operation in flight.
 ///
 /// A peer that it is shared with may change it at any time, so its bytes are copied in and out. Copies run under the lock of the [`super::Net`], in
-/// pieces of 64 KiB.
+/// pieces of 64 KiB. In a child of a fork nothing is copied, and a read leaves its target as it was: the memory is the parent's.
 #[derive(Clone)]
 pub struct Memory {
     inner: Arc<Confined<uct_core::Memory>>,
@@ -55,7 +55,7 @@ impl Memory {
     pub fn write(&self, offset: usize, source: &[u8]) {
         self.check(offset, source.len());
         for (number, chunk) in source.chunks(CHUNK).enumerate() {
-            self.inner.with(|_entered, memory| memory.write(offset + number * CHUNK, chunk));
+            let _ = self.inner.with(|_entered, memory| memory.write(offset + number * CHUNK, chunk));
         }
     }
 
@@ -66,7 +66,7 @@ impl Memory {
     pub fn read(&self, offset: usize, target: &mut [u8]) {
         self.check(offset, target.len());
         for (number, chunk) in target.chunks_mut(CHUNK).enumerate() {
-            self.inner.with(|_entered, memory| memory.read(offset + number * CHUNK, chunk));
+            let _ = self.inner.with(|_entered, memory| memory.read(offset + number * CHUNK, chunk));
         }
     }
 
@@ -77,14 +77,14 @@ impl Memory {
         bytes
     }
 
-    /// Reads the 8 bytes at `offset` atomically, as a number in native byte order.
+    /// Reads the 8 bytes at `offset` atomically, as a number in native byte order. 0 in a child of a fork.
     ///
     /// # Panics
     /// If they lie beyond the memory, or `offset` is not a multiple of 8.
     pub fn load_u64(&self, offset: usize) -> u64 {
         self.check(offset, size_of::<u64>());
         assert!(offset.is_multiple_of(size_of::<u64>()), "an atomic load at {offset} is not aligned");
-        self.inner.with(|_entered, memory| memory.load_u64(offset))
+        self.inner.with(|_entered, memory| memory.load_u64(offset)).unwrap_or(0)
     }
 
     /// A part of it, for an operation.

@@ -49,7 +49,10 @@ impl Connection {
     /// # Errors
     /// No memory, or a limit of the system, which the error names.
     pub fn allocate(&self, length: usize) -> Result<Memory> {
-        self.local().with(|entered, local| local.allocate(length).map(|memory| Memory::new(entered, memory)))
+        let allocate = |entered: &mut Entered<'_>, local: &local::Connection| {
+            local.allocate(length).map(|memory| Memory::new(entered, memory))
+        };
+        self.local().with(allocate).map_err(|forked| self.refused(forked))?
     }
 
     /// Sends address and key of memory ([`Connection::allocate`]) to the peer, as [`crate::local::Connection::share`].
@@ -140,7 +143,7 @@ impl Connection {
         finish: fn(&Entered<'_>, L) -> T,
     ) -> Operation<T> {
         let begin = move |entered: &Entered<'_>| begin(entered, self.local().inside(entered).clone());
-        Operation::new(self.engine(), begin, finish)
+        Operation::new(self.engine(), Stage::Connected, begin, finish)
     }
 
     /// A value of this connection's net.

@@ -60,7 +60,8 @@ impl Deref for Taken<'_> {
 
 impl Drop for Taken<'_> {
     fn drop(&mut self) {
-        let mut kept = lock(&self.sleepers.0);
+        // In a child of a fork another thread may have it for ever.
+        let Ok(mut kept) = self.sleepers.0.try_lock() else { return };
         if self.event.get().is_some() && kept.len() < MAX_KEPT {
             kept.push(Arc::clone(&self.sleeper));
         }

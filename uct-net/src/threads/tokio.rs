@@ -122,6 +122,10 @@ impl Task {
 
 impl Drop for Task {
     fn drop(&mut self) {
+        if self.core.check_fork().is_err() {
+            // The engine is the parent's, and so is its runtime.
+            return;
+        }
         self.wake_up();
         self.core.set_in_task(false);
         if self.core.is_closing() && !self.is_late {

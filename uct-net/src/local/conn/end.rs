@@ -4,11 +4,12 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use ucs::Error as Status;
+use ucs::memory::fork::Forked;
 use uct_core::{EpFailure, Flush, Posted};
 
 use super::Conn;
 use super::spans::Spans;
-use super::state::closed;
+use super::state::{Fin, closed};
 use crate::error::{Error, Stage};
 use crate::proto::envelope::Kind;
 
@@ -18,6 +19,9 @@ pub(super) const MAX_REASON: usize = 64;
 impl Conn {
     /// This side sends no more, and does not read either if `deaf`. What is queued goes out first.
     pub(crate) fn end(self: &Rc<Conn>, deaf: bool) {
+        if let Err(forked) = self.agenda.check_fork() {
+            return self.leave_to_parent(forked);
+        }
         let is_first = {
             let mut state = self.state.borrow_mut();
             if state.fin.wanted.is_some_and(|already| already || !deaf) {
@@ -76,8 +80,25 @@ impl Conn {
         Poll::Pending
     }
 
+    /// Fails in a child of a fork: what has arrived, and what waits to be sent, is the parent's.
+    pub(crate) fn leave_to_parent(&self, forked: Forked) {
+        let Ok(mut state) = self.state.try_borrow_mut() else { return };
+        state.received.clear();
+        state.shared.clear();
+        state.control.clear();
+        state.lose();
+        state.fin = Fin::default();
+        state.failure = Some(Error::forked(Stage::Connected, &*self.peer, forked));
+        let wakers = state.readers.take().and(state.writers.take());
+        drop(state);
+        wakers.wake_later(&self.agenda);
+    }
+
     /// Aborts the connection: sends the reason to the peer if there is room.
     pub(crate) fn abort(self: &Rc<Conn>, reason: &str) {
+        if let Err(forked) = self.agenda.check_fork() {
+            return self.leave_to_parent(forked);
+        }
         let shown = &reason.as_bytes()[..reason.len().min(MAX_REASON)];
         {
             let mut state = self.state.borrow_mut();
@@ -115,6 +136,10 @@ impl Conn {
     }
 
     pub(super) fn fail_by_status(&self, status: Status) -> Error {
+        if let Err(forked) = self.agenda.check_fork() {
+            self.leave_to_parent(forked);
+            return Error::forked(Stage::Connected, &*self.peer, forked);
+        }
         let failure = self.lane.get().and_then(|lane| lane.ep.failure());
         let reason = failure.map_or_else(|| status.to_string(), ToString::to_string);
         let error = || Error::new(Stage::Connected, &*self.peer, status, reason);
