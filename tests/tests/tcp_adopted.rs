@@ -187,6 +187,35 @@ fn endpoints_are_created_over_a_pair_of_unix_sockets_which_ends_with_them() {
 }
 
 #[test]
+fn adopted_sockets_of_peers_count_as_connections_of_their_source() {
+    let (one, other) = (Side::new(&[]), Side::new(&[("max_connections_per_source", "2")]));
+    let sides = [&one, &other];
+    let open = || {
+        let (near, far) = sockets();
+        let called = over(&one, &unreachable(&other), near, SocketSide::Called);
+        (called, over(&other, &unreachable(&one), far, SocketSide::Accepted))
+    };
+    let mut open_ends = Vec::new();
+    for count in 1..=2 {
+        let ends = open();
+        send(&sides, &ends.0.0, count);
+        drive(&sides, || other.count.get() == count);
+        open_ends.push(ends);
+    }
+    let refused = open();
+    for failures in [&refused.0.1, &refused.1.1] {
+        drive(&sides, || !failures.borrow().is_empty());
+        let reason = failures.borrow()[0].1.clone();
+        assert!(reason.contains("max_connections_per_source"), "{reason}");
+    }
+    open_ends.pop();
+    drive(&sides, || other.counter("connections") == 1);
+    let third = open();
+    send(&sides, &third.0.0, 3);
+    drive(&sides, || other.count.get() == 3);
+}
+
+#[test]
 fn what_is_no_tcp_socket_is_refused_and_stays_the_callers() {
     let side = Side::new(&[]);
     let (near, _far) = UnixStream::pair().unwrap();

@@ -1,9 +1,10 @@
 //! The foundation of the core and the transports; it contains nothing about transports.
 //!
 //! Used by `uct-core`, `uct-plugin` and every transport. Built on the operating system and a few small crates.
-//! One module is one idea: status codes, units and configuration, data structures, the asynchronous context, system
-//! facts, the log bridge, text of peers.
+//! One module is one idea: status codes, units and configuration, data structures, the asynchronous context, admission,
+//! system facts, the log bridge, text of peers.
 
+pub mod admission;
 pub mod async_context;
 pub mod barrier;
 pub mod clock;

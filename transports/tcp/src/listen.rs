@@ -9,10 +9,11 @@ use socket2::Socket;
 use ucs::Error;
 use ucs::clock::Deadline;
 use ucs::event_set::Events;
+use ucs::sys::descriptors::is_among_last;
 use ucs::sys::{SystemError, socket};
 
 use crate::iface::TcpIface;
-use crate::io::socket::{is_among_last, set_up};
+use crate::io::socket::set_up;
 use crate::link::conn_id::ConnId;
 use crate::link::connection::Conn;
 use crate::link::half_open::HalfOpen;
@@ -23,6 +24,8 @@ use crate::proto::wire::{self, BadHello, HELLO, Hello, HelloKind, Refusal};
 const ACCEPTS: usize = 32;
 /// How long the listeners rest when the system has no descriptor for another connection.
 const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
+/// The keys of the limits of connections that peers open.
+const ROOM: &str = "max_connections, max_connections_per_source, reserved_descriptors";
 
 impl TcpIface {
     /// Takes waiting connections.
@@ -67,9 +70,9 @@ impl TcpIface {
         first: &[u8],
         conn: Option<ConnId>,
     ) -> Result<(), SystemError> {
-        if self.half_open.borrow().len() >= self.config.max_half_open as usize {
+        // One that an endpoint waits for is the application's.
+        if conn.is_none() && self.half_open.borrow_mut().make_room() {
             self.count_dropped();
-            self.half_open.borrow_mut().drop_oldest();
         }
         let deadline = Deadline::after(self.config.hello_timeout.to_duration());
         let token = self.half_open.borrow_mut().next_token();
@@ -163,7 +166,7 @@ impl TcpIface {
 
     /// The socket over which an endpoint was created has its hello, or has none.
     fn on_awaited(&self, one: HalfOpen, verdict: Option<Result<Hello, BadHello>>) {
-        let HalfOpen { socket, conn: waiting, .. } = one;
+        let HalfOpen { socket, address, conn: waiting, .. } = one;
         let Some(conn) = waiting.and_then(|id| self.table.conn(id)) else { return };
         let words = match verdict {
             None => "the peer closed the socket".to_owned(),
@@ -183,7 +186,17 @@ impl TcpIface {
                     hello.max_message
                 )
             }
-            Some(Ok(hello)) => return self.welcome(&conn, socket, &hello),
+            // A Unix socket leads to what the application has put between, and that has limits of its own.
+            Some(Ok(_)) if !address.ip().is_unspecified() && !self.make_room(&socket, address) => {
+                self.refuse(&socket, Refusal::Full);
+                format!("there is no room for a connection of {address} ({ROOM})")
+            }
+            Some(Ok(hello)) => {
+                if !address.ip().is_unspecified() {
+                    self.shared.note_accepted(conn.id(), address.ip());
+                }
+                return self.welcome(&conn, socket, &hello);
+            }
         };
         self.count_dropped();
         self.fail_waiting(waiting, Error::UNREACHABLE, &words);
@@ -242,15 +255,12 @@ impl TcpIface {
                 return self.refuse(&socket, Refusal::Duplicate);
             }
         }
-        let lacks_descriptors = is_among_last(&socket, self.config.reserved_descriptors);
-        let unused_timeout = self.config.unused_timeout.to_duration();
-        if !self.table.make_room(&self.shared, address.ip(), lacks_descriptors, unused_timeout) {
+        if !self.make_room(&socket, address) {
             self.count_dropped();
             if let Some(left_out) = self.half_open.borrow().refusals.admit() {
                 ucs::log::warn!(
                     peer = %address,
-                    "a connection is refused for now: no room (max_connections, max_connections_per_source, \
-                     reserved_descriptors){left_out}"
+                    "a connection is refused for now: no room ({ROOM}){left_out}"
                 );
             }
             return self.refuse(&socket, Refusal::Full);
@@ -261,6 +271,13 @@ impl TcpIface {
         self.shared.note_accepted(conn.id(), address.ip());
         self.welcome(&conn, socket, hello);
         self.table.on_claimant(&self.shared, hello.sender);
+    }
+
+    /// Whether there is room for the connection over a socket, which one that is not used may make.
+    fn make_room(&self, socket: &Socket, address: SocketAddr) -> bool {
+        let lacks_descriptors = is_among_last(socket, self.config.reserved_descriptors);
+        let unused_timeout = self.config.unused_timeout.to_duration();
+        self.table.make_room(&self.shared, address.ip(), lacks_descriptors, unused_timeout)
     }
 
     fn welcome(&self, conn: &Rc<Conn>, socket: Socket, hello: &Hello) {

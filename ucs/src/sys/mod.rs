@@ -4,6 +4,7 @@
 //! /proc and /sys. The core, the transports and the tools use it.
 
 pub mod cpu;
+pub mod descriptors;
 pub mod host;
 pub mod namespace;
 pub mod net;

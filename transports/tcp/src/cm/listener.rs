@@ -13,13 +13,13 @@ use ucs::Error;
 use ucs::clock::Deadline;
 use ucs::event_set::Events;
 use ucs::log::Limited;
+use ucs::sys::descriptors::is_among_last;
 use ucs::sys::socket;
 use uct_plugin::cm::{CmEvent, CmPath, CmUser};
 use uct_plugin::{Failure, Result};
 
 use super::request::{Pending, TcpCmRequest, send_frame};
 use super::{Source, TcpCm};
-use crate::io::socket::is_among_last;
 use crate::proto::cm::{self, BadFrame, HEADER, Inbox, Kind, MAX_DATA, Refusal};
 
 /// Clients that may wait in the system, unless the application gives a number. The system has a limit of its own.

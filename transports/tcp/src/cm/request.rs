@@ -10,8 +10,8 @@ use socket2::Socket;
 use ucs::Error;
 use uct_plugin::Result;
 
-use crate::link::admission::Source;
 use crate::proto::cm::{self, Kind};
+use ucs::admission::Source;
 
 /// The clients of a listener that are neither accepted nor rejected. Any thread may consume a request.
 pub(super) struct Pending {

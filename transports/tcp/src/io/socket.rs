@@ -6,7 +6,6 @@ use std::os::fd::AsRawFd;
 use std::time::Duration;
 
 use rustix::net::sockopt::set_tcp_congestion;
-use rustix::process::{Resource, getrlimit};
 use socket2::{Domain, Protocol, Socket, TcpKeepalive, Type};
 use ucs::units::{MemSize, Time};
 
@@ -114,16 +113,6 @@ pub(crate) fn bytes_received(socket: &Socket) -> io::Result<u64> {
         0 => Err(io::ErrorKind::Unsupported.into()),
         _ => Err(io::Error::last_os_error()),
     }
-}
-
-/// Descriptors that the process may have.
-pub(crate) fn descriptors() -> usize {
-    getrlimit(Resource::Nofile).current.map_or(usize::MAX, |most| usize::try_from(most).unwrap_or(usize::MAX))
-}
-
-/// Whether a descriptor is one of the last `reserved` that the process may have. Numbers are given from the lowest on.
-pub(crate) fn is_among_last(socket: &Socket, reserved: u32) -> bool {
-    socket.as_raw_fd() as usize >= descriptors().saturating_sub(reserved as usize)
 }
 
 /// The system counts whole seconds, at least one and at most 32767.

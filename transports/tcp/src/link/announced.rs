@@ -7,10 +7,10 @@
 use std::collections::{HashMap, VecDeque};
 use std::time::Duration;
 
+use ucs::admission::Source;
 use ucs::clock::Deadline;
 use uct_plugin::rma::REQUEST_HEADER;
 
-use super::admission::Source;
 use super::conn_id::ConnId;
 use crate::proto::wire::padded;
 

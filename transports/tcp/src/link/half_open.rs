@@ -1,15 +1,16 @@
 //! Accepted sockets without a complete handshake. Any process can connect and send anything, so their number and time are limited.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
+use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
 use socket2::Socket;
+use ucs::admission::{Limits, Places, Source};
 use ucs::clock::Deadline;
 use ucs::log::Limited;
 
-use super::admission::Source;
 use super::conn_id::{ConnId, FIRST_TOKEN};
 use crate::proto::wire::{self, BadHello, HELLO, Hello};
 
@@ -30,24 +31,14 @@ pub(crate) struct HalfOpen {
 /// Those of an interface, the oldest first.
 pub(crate) struct HalfOpenList {
     list: BTreeMap<u64, HalfOpen>,
+    /// Those of them for which no connection waits.
+    places: Places<u64>,
     next: u64,
     /// Until when the listeners rest.
     pub(crate) resting: Option<Deadline>,
     /// Lines about refused connections and about the rest; both come as often as unauthenticated peers like.
     pub(crate) refusals: Limited,
     pub(crate) rests: Limited,
-}
-
-impl Default for HalfOpenList {
-    fn default() -> HalfOpenList {
-        HalfOpenList {
-            list: BTreeMap::new(),
-            next: 0,
-            resting: None,
-            refusals: Limited::new(1),
-            rests: Limited::new(1),
-        }
-    }
 }
 
 impl HalfOpen {
@@ -69,6 +60,18 @@ impl HalfOpen {
 }
 
 impl HalfOpenList {
+    /// With `max_half_open`.
+    pub(crate) fn new(most: u32) -> HalfOpenList {
+        HalfOpenList {
+            list: BTreeMap::new(),
+            places: Places::new(Limits::shared(most as usize)),
+            next: 0,
+            resting: None,
+            refusals: Limited::new(1),
+            rests: Limited::new(1),
+        }
+    }
+
     /// A number in the event set for one more.
     pub(crate) fn next_token(&mut self) -> u64 {
         self.next = (self.next + 1) % (FIRST_TOKEN - HALF_OPEN);
@@ -86,37 +89,37 @@ impl HalfOpenList {
     ) {
         let mut hello = [0; HELLO];
         hello[..first.len()].copy_from_slice(first);
+        if conn.is_none() {
+            self.places.add(token, Source::of(address.ip()), Instant::now());
+        }
         self.list.insert(token, HalfOpen { socket, address, hello, have: first.len(), deadline, conn });
     }
 
     /// Receives from one. It is removed when its handshake is complete or has failed; with its hello, if there is one.
     pub(crate) fn receive(&mut self, token: u64) -> Option<(HalfOpen, Option<Result<Hello, BadHello>>)> {
         let hello = self.list.get_mut(&token)?.receive()?;
+        self.places.remove(token);
         Some((self.list.remove(&token)?, hello))
+    }
+
+    /// Drops the oldest one of the source that has the most if there are as many as there may be; returns whether it did.
+    pub(crate) fn make_room(&mut self) -> bool {
+        self.places.is_full() && self.drop_oldest()
     }
 
     /// Drops the oldest one of the source that has the most; false if there is none.
     pub(crate) fn drop_oldest(&mut self) -> bool {
-        let oldest = self.oldest_of_the_most();
+        let oldest = self.places.give_way((Instant::now(), Duration::ZERO));
         oldest.is_some_and(|token| self.list.remove(&token).is_some())
-    }
-
-    fn oldest_of_the_most(&self) -> Option<u64> {
-        let mut counts = HashMap::<Source, usize>::new();
-        for one in self.list.values().filter(|one| one.conn.is_none()) {
-            *counts.entry(Source::of(one.address.ip())).or_default() += 1;
-        }
-        let most = counts.into_iter().max_by_key(|(_, count)| *count)?.0;
-        let is_one = |one: &HalfOpen| one.conn.is_none() && Source::of(one.address.ip()) == most;
-        self.list.iter().find(|(_, one)| is_one(one)).map(|(token, _)| *token)
     }
 
     /// Drops those that took too long; returns the connections that wait for them.
     pub(crate) fn drop_expired(&mut self, now: u64) -> Vec<Option<ConnId>> {
         let mut expired = Vec::new();
-        self.list.retain(|_, one| {
+        self.list.retain(|token, one| {
             let is_late = one.deadline.expired_at(now);
             if is_late {
+                self.places.remove(*token);
                 expired.push(one.conn);
             }
             !is_late

@@ -3,7 +3,6 @@
 //! Built on `proto` and `io`. A connection knows neither the interface nor the endpoints: it is handed what it shares with its
 //! siblings, and leaves to the agenda what concerns others.
 
-pub(crate) mod admission;
 pub(crate) mod agenda;
 mod announced;
 pub(crate) mod conn_id;

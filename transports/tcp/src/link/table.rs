@@ -10,11 +10,11 @@ use std::time::Duration;
 
 use slotmap::SlotMap;
 use ucs::Error;
+use ucs::admission::Vacancy;
 use ucs::clock::Deadline;
 use ucs::event_set::Events;
 use uct_plugin::{Failure, Result};
 
-use super::admission::Vacancy;
 use super::conn_id::ConnId;
 use super::connection::Conn;
 use super::shared::Shared;
@@ -178,21 +178,16 @@ impl Table {
         lacks_descriptors: bool,
         unused_timeout: Duration,
     ) -> bool {
-        let candidates = match shared.vacancy(address, lacks_descriptors, unused_timeout) {
-            Vacancy::Free => return true,
-            Vacancy::Full => return false,
-            Vacancy::Candidates(candidates) => candidates,
-        };
-        let unused = candidates.into_iter().filter_map(|id| self.conn(id)).find(|conn| conn.is_unused());
-        match unused {
-            Some(conn) => {
-                let reason = "it was not used, and another connection needs its place (unused_timeout)";
-                conn.fail(shared, Error::CANCELED, reason);
+        let is_unused = |id| self.conn(id).is_some_and(|conn| conn.is_unused());
+        match shared.vacancy(address, lacks_descriptors, unused_timeout, is_unused) {
+            Vacancy::Free => true,
+            Vacancy::None => false,
+            Vacancy::Instead(id) => {
+                if let Some(conn) = self.conn(id) {
+                    let reason = "it was not used, and another connection needs its place (unused_timeout)";
+                    conn.fail(shared, Error::CANCELED, reason);
+                }
                 true
-            }
-            None => {
-                shared.search_vacancy_later();
-                false
             }
         }
     }

@@ -141,8 +141,9 @@ impl Conn {
 
     pub(super) fn attempt(self: &Rc<Self>, shared: &Shared) {
         if self.is_only_attempt() {
-            let reason = "the peer does not take the connection over this socket now".to_owned();
-            return shared.agenda.fail_later(self.id, Error::UNREACHABLE, reason);
+            let reason = "the peer does not take the connection over this socket now: it may have as many as its max_connections or \
+                          max_connections_per_source permits";
+            return shared.agenda.fail_later(self.id, Error::UNREACHABLE, reason.to_owned());
         }
         let Some((address, source)) =
             self.connecting.borrow().as_ref().map(|connecting| (connecting.address, connecting.source))

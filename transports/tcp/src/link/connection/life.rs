@@ -15,10 +15,10 @@ use uct_plugin::{Blocked, Completion, Outcome, Result};
 
 use super::{Conn, State, Use};
 use crate::io::socket;
-use crate::link::admission::Source;
 use crate::link::member::Member;
 use crate::link::shared::Shared;
 use crate::proto::wire::{FEATURE_FILL, FEATURE_RMA, FRAME_HEADER, HELLO, Hello, control};
+use ucs::admission::Source;
 
 impl Conn {
     /// The connection is established: queued data are sent.

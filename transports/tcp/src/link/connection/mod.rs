@@ -28,7 +28,6 @@ use uct_plugin::rma::{Initiator, Limits, Target};
 use uct_plugin::{Completion, PendingQueue};
 
 use crate::io::buffer::RxBuffer;
-use crate::link::admission::Source;
 use crate::link::conn_id::ConnId;
 use crate::link::member::Member;
 use crate::link::shared::{GET_SEGMENT, Shared};
@@ -38,6 +37,7 @@ use acknowledge::Manner;
 use connect::Connecting;
 use queue::Queue;
 use receive::Rest;
+use ucs::admission::Source;
 
 /// Bytes of gets that a connection may have outstanding.
 const GET_BYTES: usize = 1 << 20;

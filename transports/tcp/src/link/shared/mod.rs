@@ -1,7 +1,7 @@
 //! What the connections of an interface share: scratch memory, buffers, limits, the handlers, the event set, and what they leave to
 //! progress.
 //!
-//! Built on `Agenda`, `Timers`, `Accepted` and `Announced`. It knows connections by their numbers only.
+//! Built on `Agenda`, `Timers`, `Places` and `Announced`. It knows connections by their numbers only.
 
 mod room;
 
@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use socket2::Socket;
 use ucs::Error;
+use ucs::admission::Places;
 use ucs::event_set::{EventSet, Events};
 use ucs::sys::SystemError;
 use ucs::units::Time;
@@ -20,7 +21,6 @@ use uct_plugin::rma::{REQUEST_HEADER, RESPONSE_HEADER, Request, Target};
 use uct_plugin::traits::ErrorHandler;
 use uct_plugin::{AmHandlers, Completion, Disposition, Failure, Result};
 
-use super::admission::Accepted;
 use super::agenda::{Agenda, RequestProgress};
 use super::announced::Announced;
 use super::conn_id::ConnId;
@@ -104,7 +104,8 @@ pub(crate) struct Shared {
     settings: Box<Settings>,
     events: EventSet,
     pub(crate) timers: Timers,
-    accepted: RefCell<Box<Accepted>>,
+    /// The connections that peers opened, and those of this side that no endpoint uses any more, which are left to their peers.
+    accepted: RefCell<Box<Places<ConnId>>>,
     /// Room for large messages that arrive.
     announced: RefCell<Box<Announced>>,
     owners: Cell<u32>,
@@ -141,7 +142,8 @@ impl Shared {
         let scratch_size = padded(seg_size + HEADS + MAX_HEADER);
         let halves = Allocation::new(SCRATCH_OFFSET + 2 * scratch_size)?;
         let queue_limit = settings.tx_queue_size.max(scratch_size);
-        let accepted = Accepted::new(settings.max_connections, settings.max_connections_per_source);
+        let accepted =
+            Places::new(room::limits(settings.max_connections, settings.max_connections_per_source));
         let announced =
             Announced::new(settings.max_announced, settings.max_announced_per_source, max_message);
         Ok(Shared {

@@ -1,12 +1,13 @@
 //! Room for connections that peers open, and for large messages that arrive.
 
 use std::net::IpAddr;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use ucs::admission::{Limits, Source, Vacancy};
 use ucs::clock::Deadline;
+use ucs::sys::descriptors;
 
 use super::Shared;
-use crate::link::admission::{Source, Vacancy};
 use crate::link::announced::{Room, SEARCH_AGAIN};
 use crate::link::conn_id::ConnId;
 
@@ -68,21 +69,38 @@ impl Shared {
     }
 }
 
-/// For connections.
-impl Shared {
-    /// Whether there is room for one more connection of a source, and which of those older than `age` could make room.
-    pub(crate) fn vacancy(&self, address: IpAddr, lacks_descriptors: bool, age: Duration) -> Vacancy {
-        self.accepted.borrow().vacancy(Source::of(address), lacks_descriptors, age)
-    }
+/// The limits of `max_connections` and `max_connections_per_source`.
+pub(super) fn limits(most: u32, most_of_source: u32) -> Limits {
+    let most = if most == 0 { descriptors::limit() / 8 * 7 } else { most as usize };
+    Limits::new(most, most_of_source as usize)
+}
 
-    /// None of those that could have made room did.
-    pub(crate) fn search_vacancy_later(&self) {
-        self.accepted.borrow().search_later();
+/// For connections. A connection that carried something is never ended for another one: a peer that is idle keeps its own. One that carried
+/// nothing behind its handshake, for long enough, is.
+impl Shared {
+    /// Whether there is room for one more connection of a source, and which of those older than `age` has to go for it.
+    pub(crate) fn vacancy(
+        &self,
+        address: IpAddr,
+        lacks_descriptors: bool,
+        age: Duration,
+        is_unused: impl FnMut(ConnId) -> bool,
+    ) -> Vacancy<ConnId> {
+        let at = (Instant::now(), age);
+        self.accepted.borrow_mut().ask(Source::of(address), lacks_descriptors, at, is_unused)
     }
 
     /// Counts a connection of this side that no endpoint uses any more. False: its peer has as many as it may.
     pub(crate) fn leave_to_peer(&self, conn: ConnId, source: Source) -> bool {
-        self.accepted.borrow_mut().leave(conn, source)
+        let mut accepted = self.accepted.borrow_mut();
+        if accepted.contains(conn) {
+            return true;
+        }
+        let has_room = !accepted.is_at_limit(source);
+        if has_room {
+            accepted.add(conn, source, Instant::now());
+        }
+        has_room
     }
 
     /// An endpoint uses a connection of this side again, or a connection has ended: it is not counted any more.
@@ -96,6 +114,17 @@ impl Shared {
     }
 
     pub(crate) fn note_accepted(&self, conn: ConnId, address: IpAddr) {
-        self.accepted.borrow_mut().add(conn, Source::of(address));
+        self.accepted.borrow_mut().add(conn, Source::of(address), Instant::now());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn by_default_one_source_cannot_take_all() {
+        let limits = limits(0, 0);
+        assert!(limits.most < descriptors::limit() && limits.most_of_source < limits.most);
     }
 }

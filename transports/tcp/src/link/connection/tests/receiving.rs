@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use super::super::receive::Rest;
 use super::*;
-use crate::link::admission::Source;
 use crate::link::announced::Room;
 use crate::proto::wire::control;
+use ucs::admission::Source;
 
 #[test]
 fn frames_arrive_whole_wherever_the_bytes_are_cut() {
