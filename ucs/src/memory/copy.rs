@@ -82,9 +82,11 @@ mod tests {
                 let (mut memory, mut expected) = (before.clone(), before.clone());
                 expected.copy_within(from..from + length, to);
                 let start = memory.as_mut_ptr();
-                // SAFETY: both ranges end within the memory.
-                let (target, source) = unsafe { (start.add(to), start.add(from)) };
+                // SAFETY: the range ends within the memory.
+                let target = unsafe { start.add(to) };
                 // SAFETY: as above.
+                let source = unsafe { start.add(from) };
+                // SAFETY: both are so long.
                 unsafe { move_raw(target, source, length) };
                 assert!(memory == expected, "{length} bytes from {from} to {to}");
             }

@@ -134,8 +134,12 @@ mod tests {
                 let (mut memory, mut expected) = (before.clone(), before.clone());
                 expected.copy_within(from..from + length, to);
                 let start = memory.as_mut_ptr();
-                // SAFETY: both ranges end within the memory.
-                unsafe { move_small(start.add(to), start.add(from), length) };
+                // SAFETY: the range ends within the memory.
+                let target = unsafe { start.add(to) };
+                // SAFETY: as above.
+                let source = unsafe { start.add(from) };
+                // SAFETY: both are so long.
+                unsafe { move_small(target, source, length) };
                 assert_eq!(memory, expected, "{length} bytes from {from} to {to}");
             }
         }
