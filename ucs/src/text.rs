@@ -4,8 +4,7 @@
 //!
 //! A peer may send anything: line feeds that forge lines of a log, escape sequences for a terminal, characters that change the direction of
 //! writing or that nobody sees, and a hundred thousand of them. [`PeerText`] and [`PeerLines`] have no other way into a message than
-//! [`Display`](fmt::Display), which shows such characters as `\u{1b}` and says how much it leaves out. Names that a peer sends are text as well;
-//! those that are compared with names of this side can be checked with [`is_plain`] instead.
+//! [`Display`](fmt::Display), which shows such characters as `\u{1b}` and says how much it leaves out.
 
 use std::fmt::{self, Write};
 
@@ -33,9 +32,11 @@ pub struct PeerLines(String);
 
 crate::debug_as_display!(PeerText, PeerLines);
 
-/// Characters that are shown as they are although [`char::escape_debug`] would escape them: between quotes, and in a line without quotes.
+/// Characters that are shown as they are although [`char::escape_debug`] would escape them: between quotes, in a line without quotes, and in
+/// text that is no peer's.
 const IN_QUOTES: &[char] = &['\''];
 const IN_LINE: &[char] = &['\'', '"'];
+const IN_OWN: &[char] = &['\'', '"', '\\'];
 
 impl PeerText {
     /// Most characters that are shown.
@@ -54,7 +55,7 @@ impl PeerText {
 
 impl fmt::Display for PeerText {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (shown, left_out) = cut(&self.0, IN_QUOTES);
+        let (shown, left_out) = cut(&self.0, IN_QUOTES, PeerText::LIMIT);
         f.write_char('"')?;
         write_shown(f, shown, IN_QUOTES)?;
         f.write_char('"')?;
@@ -81,7 +82,7 @@ impl fmt::Display for PeerLines {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut lines = self.0.lines();
         for line in lines.by_ref().take(PeerLines::LIMIT) {
-            let (shown, left_out) = cut(line, IN_LINE);
+            let (shown, left_out) = cut(line, IN_LINE, PeerText::LIMIT);
             f.write_str("| ")?;
             write_shown(f, shown, IN_LINE)?;
             write_left_out(f, left_out, "character")?;
@@ -98,18 +99,29 @@ impl fmt::Display for PeerLines {
     }
 }
 
-/// Whether all of a text can be shown as it is, in quotes or without: it has no line feeds or other control characters, nothing that cannot
-/// be seen or that changes how its neighbours look, no quote and no backslash.
-pub fn is_plain(text: &str) -> bool {
-    text.chars().all(|character| width(character, IN_QUOTES) == 1)
+/// Text of one line that is not a peer's own, as it is, but for what cannot be seen, and cut after [`Visible::LIMIT`] characters. For the words of a
+/// plugin or a library, into which others' words may have found their way.
+pub struct Visible<'text>(pub &'text str);
+
+impl Visible<'_> {
+    /// Most characters that are shown: the longest reason of a plugin.
+    pub const LIMIT: usize = 1024;
 }
 
-/// The front of a text that is shown as at most [`PeerText::LIMIT`] characters, and the number of characters behind it.
-fn cut<'text>(text: &'text str, plain: &[char]) -> (&'text str, usize) {
+impl fmt::Display for Visible<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (shown, left_out) = cut(self.0, IN_OWN, Visible::LIMIT);
+        write_shown(f, shown, IN_OWN)?;
+        write_left_out(f, left_out, "character")
+    }
+}
+
+/// The front of a text that is shown as at most so many characters, and the number of characters behind it.
+fn cut<'text>(text: &'text str, plain: &[char], limit: usize) -> (&'text str, usize) {
     let mut shown = 0;
     let too_much = |&(_, character): &(usize, char)| {
         shown += width(character, plain);
-        shown > PeerText::LIMIT
+        shown > limit
     };
     let (front, rest) = text.split_at(text.char_indices().find(too_much).map_or(text.len(), |(at, _)| at));
     (front, rest.chars().count())
@@ -192,7 +204,7 @@ mod tests {
                 );
                 assert!(shown.contains('\\') || lines == 2, "{character:?}: {shown:?}");
             }
-            assert!(!is_plain(&text), "{character:?}");
+            assert!(Visible(&text).to_string().is_ascii(), "{character:?}");
         }
     }
 
@@ -247,12 +259,13 @@ mod tests {
     }
 
     #[test]
-    fn a_name_is_plain_or_not() {
-        for name in ["", "lo", "mlx5_0:1", "eth0.100@bond0", "été0", "tcp+tls", "it's", "中"] {
-            assert!(is_plain(name), "{name}");
+    fn text_of_others_is_left_alone_but_for_what_cannot_be_seen() {
+        for text in ["", "it's at \"C:\\x\": 50 %", "été 中"] {
+            assert_eq!(Visible(text).to_string(), text);
         }
-        for name in ["a\nb", "a\u{202e}b", "a\"b", "a\\b", "a\u{200b}b", "a\u{a0}b", "\u{3164}", "\0"] {
-            assert!(!is_plain(name), "{name:?}");
-        }
+        let long = "x".repeat(Visible::LIMIT);
+        assert_eq!(Visible(&long).to_string(), long);
+        assert_eq!(Visible(&(long.clone() + "xx")).to_string(), long + " … and 2 more characters");
+        assert_eq!(Visible("a\nb\u{202e}\u{3164}\0").to_string(), "a\\nb\\u{202e}\\u{3164}\\0");
     }
 }

@@ -10,7 +10,9 @@
 
 #![forbid(unsafe_code)]
 
-use crate::loader::TL_NAME_LIMIT;
+use ucs::text::PeerText;
+
+use crate::loader::{TL_NAME_LIMIT, is_name};
 
 const VERSION: u8 = 1;
 const HEADER: usize = 4;
@@ -85,13 +87,12 @@ impl IfaceAddress {
         let (transport, rest) = rest.split_at(name);
         let (device, rest) = rest.split_at(device);
         let (iface, rest) = rest.split_at(iface);
-        match std::str::from_utf8(transport) {
-            Ok(transport) if !transport.is_empty() && transport.len() <= TL_NAME_LIMIT => {
-                let transport = transport.to_owned();
-                Ok((IfaceAddress { transport, device: device.to_owned(), iface: iface.to_owned() }, rest))
-            }
-            _ => problem(format!("{:?} is no transport's name", String::from_utf8_lossy(transport))),
+        if !is_name(transport, TL_NAME_LIMIT) {
+            return problem(format!("{} is no transport's name", PeerText::new(transport)));
         }
+        // All of a name is ASCII.
+        let transport = String::from_utf8_lossy(transport).into_owned();
+        Ok((IfaceAddress { transport, device: device.to_owned(), iface: iface.to_owned() }, rest))
     }
 }
 
@@ -108,6 +109,22 @@ mod tests {
         let mut packed = address().pack().unwrap();
         packed.extend_from_slice(b"more");
         assert_eq!(IfaceAddress::unpack(&packed).unwrap(), (address(), &b"more"[..]));
+    }
+
+    #[test]
+    fn a_name_that_is_none_is_refused_in_a_line_of_the_error() {
+        for (name, shown) in [
+            (&b""[..], r#""""#),
+            (b"tcp\nERROR\x1b", r#""tcp\nERROR\u{1b}""#),
+            ("tcp\u{202e}".as_bytes(), r#""tcp\u{202e}""#),
+            (b"tcp,self", r#""tcp,self""#),
+            (b"12345678901", r#""12345678901""#),
+            (b"\xff", "\"\u{fffd}\""),
+        ] {
+            let bytes = [&[VERSION, name.len() as u8, 0, 0], name].concat();
+            let error = IfaceAddress::unpack(&bytes).expect_err("no name").to_string();
+            assert_eq!(error, format!("not the address of an interface: {shown} is no transport's name"));
+        }
     }
 
     #[test]

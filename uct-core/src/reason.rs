@@ -5,6 +5,7 @@
 use std::ptr;
 
 use ucs::Status;
+use ucs::text::Visible;
 use uct_abi::{UctStatus, UctText};
 
 use crate::error::Refused;
@@ -32,7 +33,7 @@ impl Reason {
     /// What was written, on one line.
     pub(crate) fn words(&self) -> String {
         let length = self.text.length.min(CAPACITY);
-        String::from_utf8_lossy(&self.buffer[..length]).trim().replace(|c: char| c.is_control(), " ")
+        Visible(String::from_utf8_lossy(&self.buffer[..length]).trim()).to_string()
     }
 
     /// The error of a call that was refused.

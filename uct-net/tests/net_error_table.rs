@@ -1,6 +1,8 @@
 //! The table of docs/errors.md with what each stage reports is that of the code: every error in it is provoked here. `UPDATE_DOCS=1`
 //! writes its rows anew.
 
+#[path = "support/log.rs"]
+mod log;
 #[path = "support/logged_listener.rs"]
 mod logged_listener;
 #[path = "support/raw.rs"]

@@ -1,6 +1,8 @@
 //! Peers that complete the handshake and then break the protocol: each ends its own connection, with the reason on both sides,
 //! and an honest connection of the same thread goes on.
 
+#[path = "support/log.rs"]
+mod log;
 #[path = "support/logged_listener.rs"]
 mod logged_listener;
 #[path = "support/raw.rs"]
@@ -9,6 +11,8 @@ mod raw;
 mod seed;
 mod support;
 
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::sync::mpsc;
 
 use logged_listener::LoggedListener;
@@ -184,18 +188,142 @@ fn an_unknown_kind_ends_its_connection() {
     );
 }
 
+/// Words that forge a line of a log, clear a terminal, turn the direction of writing and hide, over and over again.
+fn hostile_words() -> String {
+    let words =
+        "no\nERROR uct_net: all is lost\r\x1b[2J\x1b]0;x\x07\u{9b}A\u{202e}\u{2028}\u{200b}\u{e0041}\u{feff}";
+    words.repeat((32 << 10) / words.len())
+}
+
+/// Text that was made of such words is short, and nothing of it moves a cursor, hides, or begins a line.
+#[track_caller]
+fn assert_harmless(text: &str, most_lines: usize) {
+    assert!(text.lines().count() <= most_lines, "{} lines: {text:.4000}", text.lines().count());
+    for line in text.lines() {
+        assert!(line.chars().count() < 3000, "{} characters: {line:.4000}", line.chars().count());
+        assert!(!line.starts_with("ERROR"), "{line}");
+        let is_harmless =
+            |shown: char| !shown.is_control() && (shown.is_ascii() || "→–…\u{fffd}".contains(shown));
+        assert_eq!(line.chars().find(|&shown| !is_harmless(shown)), None, "{line:?}");
+    }
+}
+
+/// A list of one interface's addresses, as a peer may make them up.
+fn addresses(device: &str, transport: &str) -> Vec<u8> {
+    let named = |name: &str| [&[name.len() as u8], name.as_bytes()].concat();
+    let address = [&[1, transport.len() as u8, 0, 0], transport.as_bytes()].concat();
+    [&b"UCTA\x01\x01\0"[..], &named(device), &address].concat()
+}
+
 #[test]
 fn the_reason_of_an_abort_moves_no_cursor() {
     attacked(
         |hostile| {
-            let _ = hostile.send(raw::ABORT, WINDOW, b"a\x1b[2Jb\nc\r\x07\xff");
+            let _ = hostile.send(raw::ABORT, WINDOW, b"a\x1b[2Jb\nc\r\x07\xff\xe2\x80\xae");
         },
         async |harmed| {
             let error = harmed.closed().await.to_string();
-            assert!(error.contains("aborted by the peer: a[2Jbc"), "{error:?}");
-            assert!(!error.chars().any(char::is_control), "{error:?}");
+            assert!(error.contains(r#"aborted by the peer: "a\u{1b}[2Jb\nc\r\u{7}"#), "{error:?}");
+            assert_harmless(&error, 1);
         },
     );
+}
+
+/// What a listener does with a caller.
+type Listens<'a> = &'a dyn Fn(&Raw, &mut TcpStream);
+
+#[test]
+fn what_a_listener_says_is_shown_in_its_quotes_and_cut() {
+    let refuse = |raw: &Raw, caller: &mut TcpStream| {
+        assert_eq!(raw.read(caller).expect("a frame").0, raw::HELLO);
+        let refused = raw::frame(raw::REFUSED, &raw::field(hostile_words().as_bytes()));
+        caller.write_all(&refused).expect("sent");
+    };
+    let name = |device: &'static str, transport: &'static str| {
+        move |raw: &Raw, caller: &mut TcpStream| {
+            assert_eq!(raw.read(caller).expect("a frame").0, raw::HELLO);
+            let fields = [
+                raw::field(b""),
+                raw::field(&addresses(device, transport)),
+                raw::field(b""),
+                raw::first_end(),
+            ];
+            caller.write_all(&raw::frame(raw::WELCOME, &fields.concat())).expect("sent");
+        }
+    };
+    // It opens no lane, and says so at length.
+    let unable = |raw: &Raw, caller: &mut TcpStream| {
+        assert_eq!(raw.read(caller).expect("a frame").0, raw::HELLO);
+        let lines = vec![b'\n'; 240_000];
+        let fields = [raw::field(b""), raw::field(&raw.addresses()), raw::field(&lines), raw::first_end()];
+        caller.write_all(&raw::frame(raw::WELCOME, &fields.concat())).expect("sent");
+        while raw.read(caller).expect("a frame").0 != raw::UNABLE {
+            let unable = raw::frame(raw::UNABLE, &raw::field(hostile_words().as_bytes()));
+            caller.write_all(&unable).expect("sent");
+        }
+    };
+    let shown = r#""no\nERROR uct_net: all is lost\r\u{1b}[2J\u{1b}]0;x\u{7}\u{9b}A\u{202e}\u{2028}\u{200b}\u{e0041}\u{feff}no\n"#;
+    let cases: [(Listens<'_>, &str); 4] = [
+        (&refuse, shown),
+        (&name("eth0\u{202e}\n", "tcp"), r#""eth0\u{202e}\n" is no device's name"#),
+        (&name("lo", "t\ncp"), r#""t\ncp" is no transport's name"#),
+        (&unable, shown),
+    ];
+    for (listens, part) in cases {
+        let socket = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = socket.local_addr().expect("an address");
+        let (log, subscriber) = log::recorded();
+        let error = std::thread::scope(|scope| {
+            let client = scope.spawn(move || {
+                tracing::subscriber::with_default(subscriber, || {
+                    let net = net(options());
+                    let call = net.connect(address).require("memory").within(LIMIT).into_future();
+                    net.block_on(call).map(|_| ())
+                })
+            });
+            let raw = Raw::new();
+            listens(&raw, &mut socket.accept().expect("a caller").0);
+            client.join().expect("no panic").expect_err("it has no lane").to_string()
+        });
+        assert!(error.contains(part), "{error}");
+        assert_harmless(&error, 1);
+        assert_harmless(&log.text(), 8);
+    }
+}
+
+#[test]
+fn what_a_caller_says_is_shown_in_its_quotes_and_cut() {
+    let listener = LoggedListener::new(options());
+    let say_hello = |addresses: &[u8]| {
+        let mut socket = TcpStream::connect(&listener.address).expect("it listens");
+        let hello = [raw::field(b""), raw::field(addresses)].concat();
+        socket.write_all(&raw::frame(raw::HELLO, &hello)).expect("sent");
+        let _ = socket.read(&mut [0]);
+    };
+    say_hello(&addresses("lo", &"x\n\u{202e}".repeat(40)));
+    say_hello(&addresses("\x1b[2J", "tcp"));
+    listener.wait_for_log(r#""x\n\u{202e}x\n\u{202e}"#);
+    assert_harmless(&listener.wait_for_log(r#""\u{1b}[2J" is no device's name"#), 100);
+
+    let net = net(options());
+    let error = net.block_on(async {
+        let mut listener = net.listen("127.0.0.1:0").await.expect("a listener");
+        let address = listener.address();
+        let caller = std::thread::spawn(move || {
+            let raw = Raw::new();
+            let mut socket = raw.hello(&address);
+            assert_eq!(raw.read(&mut socket).expect("a frame").0, raw::WELCOME);
+            let unable = raw::frame(raw::UNABLE, &raw::field(hostile_words().as_bytes()));
+            socket.write_all(&unable).expect("sent");
+            let _ = socket.read(&mut [0]);
+        });
+        let incoming = listener.accept().await.expect("a caller");
+        let error = incoming.accept().await.expect_err("it gave up").to_string();
+        caller.join().expect("no panic");
+        error
+    });
+    assert!(error.contains(r#"the peer gave up: "no\nERROR uct_net: all is lost\r"#), "{error}");
+    assert_harmless(&error, 1);
 }
 
 #[test]

@@ -166,7 +166,7 @@ fn a_listener_that_stalls_ends_the_call_at_the_limit_of_its_stage() {
         assert_eq!(raw.welcome(caller), raw::DIRECT);
         caller.write_all(&raw::frame(raw::UNABLE, &raw::field(b"not that one"))).expect("sent");
     });
-    assert!(error.to_string().contains("the peer: not that one"), "{error}");
+    assert!(error.to_string().contains("the peer: \"not that one\""), "{error}");
     assert_eq!(error.stage, Stage::Choose);
 
     // The socket itself is to be the lane.

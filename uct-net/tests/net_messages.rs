@@ -209,7 +209,7 @@ fn an_aborted_connection_has_the_reason_on_both_sides() {
         async |_net, mut listener| {
             let connection = listener.accept().await?.accept().await?;
             let error = connection.recv().within(LIMIT).await.expect_err("aborted");
-            assert!(error.to_string().contains("aborted by the peer: out of paper"), "{error}");
+            assert!(error.to_string().contains("aborted by the peer: \"out of paper\""), "{error}");
             assert!(connection.send(b"x").await.is_err());
             Ok(())
         },

@@ -218,7 +218,7 @@ fn a_caller_that_is_rejected_gets_the_reason_and_an_aborted_one_as_well() {
             drop(listener.accept().await?);
             let connection = listener.accept().await?.accept().await?;
             let error = connection.recv().within(LIMIT).await.expect_err("aborted");
-            expect(&error, &["aborted by the peer: out of paper"]);
+            expect(&error, &["aborted by the peer: \"out of paper\""]);
             Ok(())
         },
         async |net, address| {
@@ -344,7 +344,7 @@ fn what_the_peer_sent_before_the_disconnect_comes_ahead_of_it() {
                 assert_eq!(*connection.recv().within(LIMIT).await?, number.to_ne_bytes());
             }
             let error = connection.recv().within(LIMIT).await.expect_err("the end");
-            expect(&error, &["aborted by the peer: out of paper"]);
+            expect(&error, &["aborted by the peer: \"out of paper\""]);
             Ok(())
         },
     );

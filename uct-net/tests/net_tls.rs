@@ -3,6 +3,8 @@
 
 #[path = "support/certificates.rs"]
 mod certificates;
+#[path = "support/log.rs"]
+mod log;
 #[path = "support/logged_listener.rs"]
 mod logged_listener;
 #[path = "support/relay.rs"]
@@ -214,7 +216,7 @@ fn a_side_with_tls_and_one_without_each_name_the_cause() {
         let named = |connect: Connect| connect.server_name(HERE);
         let listener = LoggedListener::at(place.clone(), server.clone());
         let error = refused(&listener, support::patient());
-        expect(&error, &["the peer rejected the connection: this listener requires TLS"]);
+        expect(&error, &["the peer rejected the connection: \"this listener requires TLS"]);
         assert_eq!(error.status, Status::REJECTED);
         listener.wait_for_log("the peer does not use TLS, which this side requires");
         call(&listener, client.clone(), named).expect("let in");

@@ -185,7 +185,7 @@ fn a_side_that_would_send_in_clear_finds_no_lane() {
         let net = Net::new(&only_tcp(), client).expect("a net");
         let error = net.block_on(net.connect(address).within(LIMIT).into_future()).expect_err("no lane");
         assert_eq!(error.status, Status::UNREACHABLE, "{error}");
-        let theirs = if at == 0 { "the peer has tcp+tls/" } else { "the peer has tcp/" };
+        let theirs = if at == 0 { "the peer has \"tcp+tls/" } else { "the peer has \"tcp/" };
         assert!(error.to_string().contains(theirs), "{error}");
         serving.join().expect("the server's thread");
     }

@@ -25,6 +25,7 @@ use uct_abi::{UctCmOps, UctComponentOps, UctEpOps, UctHost, UctIfaceOps, UctMdOp
 
 pub use failure::{LoadFailure, LoadFailureKind, LoadStage};
 pub(crate) use table::Slot;
+pub(crate) use text::is_name;
 pub use text::{COMPONENT_NAME_LIMIT, DEVICE_NAME_LIMIT, MD_NAME_LIMIT, TL_NAME_LIMIT};
 
 use handshake::Prepared;

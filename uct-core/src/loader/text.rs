@@ -2,6 +2,7 @@
 //!
 //! Used by the handshake, and whatever else receives names from a plugin. Built on `uct-abi`.
 
+use ucs::text::Visible;
 use uct_abi::{UctStr, UctText};
 
 use super::failure::LoadFailureKind;
@@ -43,8 +44,7 @@ pub(super) unsafe fn text(text: UctStr, what: &str) -> Result<String, LoadFailur
 pub unsafe fn name(name: UctStr, what: &str, limit: usize) -> Result<String, LoadFailureKind> {
     // SAFETY: the caller promises what the function asks for.
     let name = unsafe { text_within(name, what, limit) }?;
-    let usable = |byte: u8| byte.is_ascii_graphic() && byte != b',' && byte != b'^';
-    if !name.is_empty() && name.bytes().all(usable) {
+    if is_name(name.as_bytes(), limit) {
         return Ok(name);
     }
     let problem = format!(
@@ -52,6 +52,12 @@ pub unsafe fn name(name: UctStr, what: &str, limit: usize) -> Result<String, Loa
         name.escape_debug()
     );
     Err(LoadFailureKind::Text { what: what.to_owned(), problem })
+}
+
+/// Whether bytes are a name that people can type, in lists too.
+pub fn is_name(bytes: &[u8], limit: usize) -> bool {
+    let is_usable = |&byte: &u8| byte.is_ascii_graphic() && byte != b',' && byte != b'^';
+    (1..=limit).contains(&bytes.len()) && bytes.iter().all(is_usable)
 }
 
 unsafe fn text_within(text: UctStr, what: &str, limit: usize) -> Result<String, LoadFailureKind> {
@@ -80,5 +86,5 @@ pub(super) fn with_reason<T>(call: impl FnOnce(*mut UctText) -> T) -> (T, String
     let answer = call(&raw mut reason);
     let length = reason.length.min(REASON_CAPACITY);
     let text = String::from_utf8_lossy(&buffer[..length]);
-    (answer, text.trim().replace(|character: char| character.is_control(), " "))
+    (answer, Visible(text.trim()).to_string())
 }

@@ -14,6 +14,7 @@
 use std::fmt;
 
 use ucs::Error;
+use ucs::text::PeerText;
 
 use super::{Memory, MemoryDomain, RemoteKey};
 use crate::error::Refused;
@@ -163,7 +164,7 @@ impl<'a> NamedKey<'a> {
         let (key, rest) = rest.split_at_checked(key).ok_or_else(cut)?;
         // It is printed in errors.
         if !name.iter().all(u8::is_ascii_graphic) {
-            return Err(malformed(format!("the name \"{}\" of a domain", name.escape_ascii())));
+            return Err(malformed(format!("the name {} of a domain", PeerText::new(name))));
         }
         let domain = str::from_utf8(name).map_err(|error| malformed(error.to_string()))?;
         Ok((NamedKey { domain, key }, rest))
@@ -244,7 +245,7 @@ mod tests {
             (list(&[("tcp/tcp", &[7; MAX_KEY + 1])]), "a key of 1025 bytes"),
             (list(&[("tcp/tcp", b"a"), ("b", b""), ("tcp/tcp", b"c")]), "two keys for tcp/tcp"),
             (list(&[("tcp tcp", b"a")]), "\"tcp tcp\""),
-            (list(&[("t\x1bcp", b"a")]), "\"t\\x1bcp\""),
+            (list(&[("t\x1bcp", b"a")]), "\"t\\u{1b}cp\""),
             (list(&[("t\u{e9}p", b"a")]), "of a domain"),
             (behind, "1 bytes behind the last key"),
             (newer, "version 2, expected 1"),

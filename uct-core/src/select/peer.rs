@@ -7,11 +7,13 @@
 //! | 5..7 | number of interfaces, little-endian |
 //! | each | length of the device's name (1 byte), the name, the interface's address ([`IfaceAddress::pack`]) |
 
+use ucs::text::PeerText;
+
 use super::verdict::{Stage, Verdict, rejected};
 use crate::address::{AddressError, IfaceAddress};
 use crate::error::split_remedy;
 use crate::iface::Iface;
-use crate::loader::DEVICE_NAME_LIMIT;
+use crate::loader::{DEVICE_NAME_LIMIT, is_name};
 
 const MAGIC: &[u8; 4] = b"UCTA";
 const VERSION: u8 = 1;
@@ -97,12 +99,11 @@ impl PeerAddresses {
                 return Err(problem("a device's name is too long or cut"));
             }
             let (name, after) = after.split_at(length);
-            let device =
-                str::from_utf8(name).map_err(|_| problem("a device's name is not UTF-8"))?.to_owned();
-            // It is shown to people, in one line.
-            if device.contains(char::is_control) {
-                return Err(problem("a device's name has control characters"));
+            if !is_name(name, DEVICE_NAME_LIMIT) {
+                return Err(AddressError::new(format!("{} is no device's name", PeerText::new(name))));
             }
+            // All of a name is ASCII.
+            let device = String::from_utf8_lossy(name).into_owned();
             let (address, after) = IfaceAddress::unpack(after)?;
             ifaces.push(PeerIface { device, address });
             rest = after;
@@ -236,11 +237,19 @@ mod tests {
 
     #[test]
     fn a_name_that_would_not_stay_in_its_line_is_refused() {
-        for name in ["eth0\nERROR all is lost", "\u{1b}[2J"] {
+        for (name, shown) in [
+            ("eth0\nERROR all is lost", r"eth0\nERROR all is lost"),
+            ("\u{1b}[2J", r"\u{1b}[2J"),
+            ("eth\u{202e}0", r"eth\u{202e}0"),
+            ("a\u{2028}b", r"a\u{2028}b"),
+            ("lo,eth0", "lo,eth0"),
+            ("", ""),
+        ] {
             let mut list = peer();
             list.ifaces[1].device = name.to_owned();
             let packed = list.pack().expect("it is short enough");
-            assert!(PeerAddresses::unpack(&packed).expect_err(name).to_string().contains("control"));
+            let refusal = PeerAddresses::unpack(&packed).expect_err(name).to_string();
+            assert!(refusal.contains(&format!("\"{shown}\" is no device's name")), "{refusal}");
         }
     }
 

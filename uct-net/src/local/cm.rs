@@ -9,6 +9,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
 use ucs::Error as Status;
+use ucs::text::PeerText;
 use uct_core::cm::{Cm, CmData, CmEp, CmEvent, CmToken, ConnectOptions, Listener, Request};
 use uct_core::{Capabilities, Iface, IfaceAddress, OpenError};
 
@@ -21,7 +22,6 @@ use super::net::NetHandle;
 use super::socket::{FrameSocket, Place};
 use crate::error::{Error, Result, Stage};
 use crate::proto::envelope::Token;
-use crate::proto::frame::plain;
 use crate::proto::lane_address::LaneAddress;
 
 /// Used without being asked for: every listener accepts TCP connections.
@@ -191,7 +191,7 @@ fn note_end(
 ) -> Option<(Status, String)> {
     let end = match event {
         CmEvent::Failed { error: Status::REJECTED, private, .. } => {
-            (Status::REJECTED, format!("the peer rejected the connection: {}", plain(private)))
+            (Status::REJECTED, format!("the peer rejected the connection: {}", PeerText::new(private)))
         }
         CmEvent::Failed { error, reason, .. } => (error, reason.to_owned()),
         CmEvent::Disconnected { lost, .. } => {

@@ -7,6 +7,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
+use ucs::text::PeerLines;
 use uct_core::{Ep, Iface};
 
 use super::conn::{Conn, Ticket};
@@ -46,8 +47,8 @@ pub struct Explanation {
     pub chosen: String,
     /// The verdict of this side on each of its candidates.
     pub ours: uct_core::select::Explanation,
-    /// The verdict of the peer on each of its candidates.
-    pub theirs: String,
+    /// The verdict of the peer on each of its candidates, in its own words.
+    pub theirs: PeerLines,
     /// Candidates that were tried first and did not work, each with the reason.
     pub tried: Vec<(String, String)>,
 }

@@ -9,6 +9,7 @@ use std::time::Duration;
 #[cfg(feature = "tls")]
 use tracing::{Instrument, debug_span};
 use ucs::Error as Status;
+use ucs::text::{PeerLines, PeerText};
 use uct_core::select::{Candidate, Explanation as Explained, PeerAddresses, Request, SelectError, Selector};
 use uct_core::{EpFailure, Iface, IfaceAddress, SocketSide};
 
@@ -41,7 +42,7 @@ struct Server {
     addresses: PeerAddresses,
     /// As it has sent them.
     announced: PeerAddresses,
-    explanation: String,
+    explanation: PeerLines,
     private: Vec<u8>,
     end: End,
 }
@@ -149,7 +150,7 @@ pub(crate) async fn call(
                 }
                 let error = nothing_left(net, socket, &left, &tried, require, &server, &error);
                 // The server would only see that this side is gone.
-                let _ = send(net, socket, &Frame::Unable { reason: error.reason.clone() }).await;
+                let _ = send(net, socket, &Frame::Unable { reason: PeerText::new(&error.reason) }).await;
                 return Err(error);
             }
         };
@@ -170,10 +171,12 @@ pub(crate) async fn call(
             }
             Err(Attempt::Failed(error)) => return Err(error),
             Err(Attempt::NextLane(reason)) => {
-                ucs::log::warn!(
-                    peer = socket.peer(),
-                    "{name} was chosen and does not work: {reason}; trying the next"
-                );
+                if let Some(left_out) = net.given_up_lanes.admit() {
+                    ucs::log::warn!(
+                        peer = socket.peer(),
+                        "{name} was chosen and does not work: {reason}; trying the next{left_out}"
+                    );
+                }
                 left.retain(|iface| iface.resource() != choice.iface.resource());
                 tried.push((name, reason));
             }
@@ -462,7 +465,7 @@ pub(crate) async fn read_hello(net: &NetHandle, socket: &FrameSocket) -> Result<
 
 /// The server refuses.
 pub(crate) async fn refuse(net: &NetHandle, socket: &FrameSocket, reason: &str) -> Result {
-    send(net, socket, &Frame::Refused { reason: reason.to_owned() }).await
+    send(net, socket, &Frame::Refused { reason: PeerText::new(reason) }).await
 }
 
 /// Runs the rest of the server's side.
@@ -485,7 +488,12 @@ pub(crate) async fn take(
     let conn = net.add(socket.peer())?;
     let mut first = Some((Rc::clone(&conn), Forget::new(net, &conn)));
     let (addresses_of_this_side, end) = (announced::own(net), own_end(net, &conn, Vec::new()));
-    let welcome = Frame::Welcome { private, addresses: addresses_of_this_side, explanation, end };
+    let welcome = Frame::Welcome {
+        private,
+        addresses: addresses_of_this_side,
+        explanation: PeerLines::new(explanation),
+        end,
+    };
     send(net, socket, &welcome).await?;
     let mut tried: Vec<(String, String)> = Vec::new();
     let mut frame = receive(net, socket, "choose a transport").await?;
@@ -496,10 +504,10 @@ pub(crate) async fn take(
             Frame::Direct { own, theirs, end } if direct.is_some() => (own, theirs, end),
             Frame::Over { own, theirs, end } => {
                 let Some((iface, own)) = adopting(net, socket, &theirs, own.clone()) else {
-                    let reason = "it has no such interface open that takes over this socket".to_owned();
-                    tried.push((format!("{} over this socket", own.transport), reason.clone()));
+                    let reason = "it has no such interface open that takes over this socket";
+                    tried.push((format!("{} over this socket", own.transport), reason.to_owned()));
                     check_patience(net, socket, &tried)?;
-                    send(net, socket, &Frame::Unable { reason }).await?;
+                    send(net, socket, &Frame::Unable { reason: PeerText::new(reason) }).await?;
                     frame = receive(net, socket, "choose another transport").await?;
                     continue;
                 };
@@ -548,8 +556,8 @@ pub(crate) async fn take(
                 tried.push((iface.resource().to_string(), "no message crossed it both ways".to_owned()));
             }
             Err(reason) => {
-                tried.push((name, reason.clone()));
-                send(net, socket, &Frame::Unable { reason }).await?;
+                send(net, socket, &Frame::Unable { reason: PeerText::new(&reason) }).await?;
+                tried.push((name, reason));
                 frame = receive(net, socket, "choose another transport").await?;
             }
         }
@@ -579,7 +587,7 @@ fn chosen_by_peer(
     ours: Explained,
     tried: Vec<(String, String)>,
 ) -> Explanation {
-    let theirs = "the peer chose; its own explanation has its verdicts\n".to_owned();
+    let theirs = PeerLines::new("the peer chose; its own explanation has its verdicts");
     Explanation { chosen: lane_name(net, iface), ours, theirs, tried }
 }
 
@@ -723,7 +731,7 @@ fn unexpected(socket: &FrameSocket, frame: &Frame) -> Error {
     socket.failed(Status::IO_ERROR, reason)
 }
 
-fn rejected(socket: &FrameSocket, reason: &str) -> Error {
+fn rejected(socket: &FrameSocket, reason: &PeerText) -> Error {
     socket.failed(Status::REJECTED, format!("the peer rejected the connection: {reason}"))
 }
 
@@ -748,7 +756,7 @@ fn nothing_left(
     }
     let theirs =
         server.announced.ifaces.iter().map(|iface| format!("{}/{}", iface.address.transport, iface.device));
-    let theirs = theirs.collect::<Vec<_>>().join(", ");
+    let theirs = PeerText::new(theirs.collect::<Vec<_>>().join(", "));
     let limit = net.options.limit().map_or_else(String::new, |limit| format!("; {limit}"));
     Error::new(Stage::Choose, socket.peer(), Status::UNREACHABLE, reason)
         .hint(format!("the peer has {theirs}{limit}"))

@@ -98,6 +98,8 @@ pub(crate) struct NetInner {
     pub(crate) pumps: Pumps,
     /// Messages that were for no connection.
     strays: Strays,
+    /// Lines about lanes that a peer does not open.
+    pub(crate) given_up_lanes: Limited,
     /// The connection managers that were asked for.
     managers: RefCell<Vec<Cm>>,
 }
@@ -175,6 +177,7 @@ impl Net {
                 #[cfg(feature = "tls")]
                 pumps: Pumps::default(),
                 strays: Strays::new(),
+                given_up_lanes: Limited::default(),
                 managers: RefCell::default(),
             }
         });

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use rustls::pki_types::ServerName;
 use rustls::{AlertDescription, CertificateError, ClientConfig, ServerConfig};
+use ucs::text::Visible;
 
 use super::bytes::Bytes;
 use crate::tls::TlsPeer;
@@ -188,7 +189,9 @@ pub(crate) fn words(error: &std::io::Error) -> Option<(String, &'static str)> {
                 }
                 _ => "",
             };
-            (format!("the peer's certificate is not accepted: {error}"), hint)
+            // It lists the names in the certificate.
+            let error = error.to_string();
+            (format!("the peer's certificate is not accepted: {}", Visible(&error)), hint)
         }
         NoCertificatesPresented => {
             ("the peer presents no certificate, and this side requires one".to_owned(), "")

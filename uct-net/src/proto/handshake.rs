@@ -50,6 +50,7 @@
 //!
 //! So "connected" means that a message has crossed both ways.
 
+use ucs::text::{PeerLines, PeerText};
 use uct_core::IfaceAddress;
 use uct_core::select::PeerAddresses;
 
@@ -67,9 +68,9 @@ pub(crate) enum Frame {
     /// The client's first.
     Hello { private: Vec<u8>, addresses: PeerAddresses },
     /// The server takes the connection.
-    Welcome { private: Vec<u8>, addresses: PeerAddresses, explanation: String, end: End },
+    Welcome { private: Vec<u8>, addresses: PeerAddresses, explanation: PeerLines, end: End },
     /// The server does not; the end.
-    Refused { reason: String },
+    Refused { reason: PeerText },
     /// The client has chosen a pair of interfaces: its own and the server's.
     Lane { own: IfaceAddress, theirs: IfaceAddress, end: End },
     /// The same, to the end that is in the Welcome. The first message over the lane comes without waiting.
@@ -81,7 +82,7 @@ pub(crate) enum Frame {
     /// The server has opened the lane.
     Ready { end: End },
     /// The server cannot open the lane; or the client has no lane to try, and this is the end.
-    Unable { reason: String },
+    Unable { reason: PeerText },
     /// A message has crossed the lane both ways.
     Connected,
     /// The client knows a key, and asks whether the server does.
@@ -150,9 +151,9 @@ impl Frame {
             Frame::Welcome { private, addresses, explanation, end } => {
                 let addresses = pack(addresses)?;
                 let writer = Writer::new(2).field(check_private(private)?).field(&addresses);
-                end.write(writer.field(explanation.as_bytes()))
+                end.write(writer.field(explanation.untrusted().as_bytes()))
             }
-            Frame::Refused { reason } => Writer::new(3).field(reason.as_bytes()),
+            Frame::Refused { reason } => Writer::new(3).field(reason.untrusted().as_bytes()),
             Frame::Lane { own, theirs, end } => {
                 end.write(Writer::new(4).field(&pack_one(own)?).field(&pack_one(theirs)?))
             }
@@ -166,7 +167,7 @@ impl Frame {
                 end.write(Writer::new(11).field(&pack_one(own)?).field(&pack_one(theirs)?))
             }
             Frame::Ready { end } => end.write(Writer::new(5)),
-            Frame::Unable { reason } => Writer::new(6).field(reason.as_bytes()),
+            Frame::Unable { reason } => Writer::new(6).field(reason.untrusted().as_bytes()),
             Frame::Connected => Writer::new(7),
             Frame::Ask { nonce } => Writer::new(8).field(nonce),
             Frame::Challenge { nonce, proof } => Writer::new(9).field(nonce).field(proof),
@@ -183,7 +184,7 @@ impl Frame {
             2 => Frame::Welcome {
                 private: private(&mut reader)?,
                 addresses: addresses(&mut reader)?,
-                explanation: reader.text()?,
+                explanation: reader.lines()?,
                 end: End::read(&mut reader)?,
             },
             3 => Frame::Refused { reason: reader.text()? },
@@ -297,16 +298,16 @@ mod tests {
             Frame::Welcome {
                 private: vec![],
                 addresses,
-                explanation: "CHOSEN tcp/lo\n".to_owned(),
+                explanation: PeerLines::new("CHOSEN tcp/lo\n"),
                 end: end.clone(),
             },
-            Frame::Refused { reason: "no".to_owned() },
+            Frame::Refused { reason: PeerText::new("no\n") },
             Frame::Lane { own: address("tcp"), theirs: address("tcp"), end: end.clone() },
             Frame::Direct { own: address("tcp"), theirs: address("tcp"), end: end.clone() },
             Frame::Takeover { own: address("tcp"), theirs: address("tcp"), end: end.clone() },
             Frame::Over { own: address("tcp"), theirs: address("tcp"), end: end.clone() },
             Frame::Ready { end },
-            Frame::Unable { reason: "not that one".to_owned() },
+            Frame::Unable { reason: PeerText::new("not \"that\" one") },
             Frame::Connected,
             Frame::Ask { nonce: [1; 32] },
             Frame::Challenge { nonce: [2; 32], proof: [3; 32] },

@@ -2,14 +2,14 @@
 
 #![allow(dead_code, reason = "each test program uses a part")]
 
-use std::io::Write;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, mpsc};
+use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use uct_net::NetOptions;
 
+use super::log::{self, Log};
 use super::support::{LIMIT, net};
 
 /// Such a listener.
@@ -20,33 +20,16 @@ pub struct LoggedListener {
     thread: Option<JoinHandle<()>>,
 }
 
-#[derive(Clone, Default)]
-struct Log(Arc<Mutex<Vec<u8>>>);
-
-impl Write for Log {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0.lock().expect("no panic").extend_from_slice(bytes);
-        Ok(bytes.len())
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
-    }
-}
-
 impl LoggedListener {
     pub fn new(options: NetOptions) -> LoggedListener {
         LoggedListener::at("127.0.0.1:0".to_owned(), options)
     }
 
     pub fn at(place: String, options: NetOptions) -> LoggedListener {
-        let (log, is_over) = (Log::default(), Arc::new(AtomicBool::new(false)));
+        let ((log, subscriber), is_over) = (log::recorded(), Arc::new(AtomicBool::new(false)));
         let (sender, receiver) = mpsc::channel();
-        let (writer, ends) = (log.clone(), Arc::clone(&is_over));
+        let ends = Arc::clone(&is_over);
         let thread = std::thread::spawn(move || {
-            let to_log =
-                tracing_subscriber::fmt().with_max_level(tracing_subscriber::filter::LevelFilter::DEBUG);
-            let subscriber = to_log.with_ansi(false).with_writer(Mutex::new(writer)).finish();
             tracing::subscriber::with_default(subscriber, || {
                 let net = net(options);
                 net.block_on(async {
@@ -71,7 +54,7 @@ impl LoggedListener {
     pub fn wait_for_log(&self, words: &str) -> String {
         let begun = Instant::now();
         loop {
-            let log = String::from_utf8_lossy(&self.log.0.lock().expect("no panic")).into_owned();
+            let log = self.log.text();
             if log.contains(words) {
                 return log;
             }

@@ -17,6 +17,7 @@ use super::support::{LIMIT, context};
 
 pub const HELLO: u8 = 1;
 pub const WELCOME: u8 = 2;
+pub const REFUSED: u8 = 3;
 pub const LANE: u8 = 4;
 pub const OVER: u8 = 11;
 pub const DIRECT: u8 = 12;

@@ -4,6 +4,7 @@ use std::rc::Rc;
 use std::task::Context;
 
 use ucs::Error as Status;
+use ucs::text::PeerText;
 use uct_core::AmMessage;
 
 use super::super::message::Message;
@@ -232,9 +233,7 @@ impl State {
             }
             Kind::Abort => {
                 let text = &message[start..message.len().min(start + MAX_REASON)];
-                let text: String =
-                    String::from_utf8_lossy(text).chars().filter(|letter| !letter.is_control()).collect();
-                let reason = format!("aborted by the peer: {text}");
+                let reason = format!("aborted by the peer: {}", PeerText::new(text));
                 let peer = &*conn.peer;
                 let failure = Error::new(Stage::Close, peer, Status::CONNECTION_RESET, reason);
                 conn.close_spans(&failure);
