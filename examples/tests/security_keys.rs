@@ -13,7 +13,7 @@ use std::path::Path;
 const GUARDS: &[(&str, &[&str])] = &[
     ("which file is written", &["calibration"]),
     ("which code is loaded", &["module_dir", "module_owners", "modules", "module_replace"]),
-    ("who may connect, and see what this process does", &["shm.peers", "attach", "prometheus"]),
+    ("who may connect, and see what this process does", &["shm.peers", "attach"]),
     ("where sockets and files are that others may reach", &["shm.dir", "posix.dir"]),
     (
         "which memory of a peer is trusted, and who may access that of this process",

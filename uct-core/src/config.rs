@@ -3,7 +3,6 @@
 #![forbid(unsafe_code)]
 
 use std::env;
-use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use ucs::config::{Config, Section, Sources};
@@ -12,7 +11,6 @@ use ucs::sys::trust;
 use ucs::units::{MemSize, NameList};
 use uct_abi::{UctConfig, UctConfigValue, UctStr};
 
-use crate::error::ContextError;
 use crate::resource::DeviceKind;
 
 ucs::config_enum! {
@@ -93,12 +91,7 @@ ucs::config_struct! {
         /// directory of this user alone, and nothing while data are sent.
         #[security = true]
         pub attach: bool = "no",
-        /// Address and port, such as 127.0.0.1:9464 or [::1]:0, at which this process serves `GET /metrics` for Prometheus: the
-        /// counters of `attach`, to every process that can connect. 0 is a free port. Needs the feature `prometheus` of uct-core; costs a thread and
-        /// a socket, and nothing while data are sent.
-        #[security = true]
-        pub prometheus: String = "",
-        /// Measures how long each operation takes from its post to its completion: `uct_info --attach PID`, the metrics of `prometheus`,
+        /// Measures how long each operation takes from its post to its completion: `uct_info --attach PID`, `Context::report`,
         /// `Iface::latencies`. Costs two readings of the clock for each operation in flight.
         pub latency_histograms: bool = "no",
     }
@@ -154,19 +147,6 @@ impl CoreConfig {
     /// The users of `module_owners`; the entry that is no number.
     pub(crate) fn owners(&self) -> Result<Vec<u32>, String> {
         self.module_owners.iter().map(|entry| entry.parse().map_err(|_| entry.to_owned())).collect()
-    }
-
-    /// The address of `prometheus`, if there is one.
-    pub(crate) fn metrics_address(&self, config: &Config) -> Result<Option<SocketAddr>, ContextError> {
-        if self.prometheus.is_empty() {
-            return Ok(None);
-        }
-        if !cfg!(feature = "prometheus") {
-            return Err(ContextError::without_feature(config, "prometheus", "prometheus"));
-        }
-        let expected = "an IP address and a port, such as 127.0.0.1:9464 or [::1]:0";
-        let refused = |_| ContextError::entry(config, "prometheus", self.prometheus.clone(), expected);
-        self.prometheus.parse().map(Some).map_err(refused)
     }
 
     /// The methods of `alloc_prio`; the name that is none.

@@ -11,7 +11,7 @@ use ucs::config::{Config, ENV_PREFIX, FileSource, Schema, Sources, UnknownSectio
 use ucs::sys::trust;
 use uct_abi::{UCT_OK, UctConfig, UctDevice, UctStr};
 
-use crate::attach::Servers;
+use crate::attach::{Observers, Snapshot};
 use crate::config::{AllocMethod, CoreConfig, FOREIGN_VARIABLES, PluginValues, text};
 use crate::error::{ContextError, OpenError, Refused};
 use crate::loader::text as loader_text;
@@ -48,7 +48,7 @@ pub(crate) struct ContextInner {
     domains: Mutex<HashMap<(usize, String), Weak<MdInner>>>,
     discovery: OnceLock<Discovery>,
     /// Those that show what its workers have done.
-    pub(crate) servers: Servers,
+    pub(crate) observers: Observers,
 }
 
 /// The devices of all components, and the reasons of those that have none.
@@ -82,6 +82,7 @@ impl Absent {
 #[derive(Clone, Debug)]
 pub struct ContextBuilder {
     sources: Sources,
+    reports: bool,
 }
 
 impl ContextBuilder {
@@ -103,6 +104,13 @@ impl ContextBuilder {
     #[must_use]
     pub fn sources(mut self, sources: Sources) -> Self {
         self.sources = sources;
+        self
+    }
+
+    /// Has the workers of the context report what they have done: [`Context::report`]. Costs nothing while data are sent.
+    #[must_use]
+    pub fn reports(mut self) -> Self {
+        self.reports = true;
         self
     }
 
@@ -164,8 +172,7 @@ impl ContextBuilder {
             ContextError::entry(&loaded.config, "alloc_prio", entry, "md, thp, heap, mmap or huge")
         })?;
 
-        let metrics = core.metrics_address(&loaded.config)?;
-        let servers = Servers::start(core.attach, metrics);
+        let observers = Observers::new(core.attach, self.reports);
 
         let transports = plugins.iter().flat_map(|plugin| &plugin.components).flat_map(|it| &it.transports);
         let names: Vec<&str> = transports.map(|transport| transport.name.as_str()).collect();
@@ -198,7 +205,7 @@ impl ContextBuilder {
                 components,
                 domains: Mutex::default(),
                 discovery: OnceLock::new(),
-                servers,
+                observers,
             }),
         })
     }
@@ -234,7 +241,7 @@ impl Context {
 
     /// Starts from the configuration file that the search finds and the environment of the process.
     pub fn builder() -> ContextBuilder {
-        ContextBuilder { sources: Sources::from_process() }
+        ContextBuilder { sources: Sources::from_process(), reports: false }
     }
 
     /// All settings, each with its origin.
@@ -252,11 +259,15 @@ impl Context {
         &self.inner.schema
     }
 
-    /// Where metrics are served: the address of the key `prometheus`, with the port that the system chose if that was 0. `None` without
-    /// the key, or if the address cannot be bound, which was logged.
-    #[cfg(feature = "prometheus")]
-    pub fn prometheus_address(&self) -> Option<std::net::SocketAddr> {
-        self.inner.servers.metrics_address()
+    /// What the workers of this context and their interfaces have done so far, for metrics: docs/metrics.md shows a program that serves them.
+    ///
+    /// Each worker collects its part in its own thread, inside its next progress; one that sleeps is woken. Blocks until all have done so, for
+    /// a second at most: a worker that makes no progress by then has no report. So call it in a thread that drives no worker. Calls of several
+    /// threads are served one after the other.
+    ///
+    /// `None` unless the context was made with [`ContextBuilder::reports`], and in the child of a fork.
+    pub fn report(&self) -> Option<Snapshot> {
+        self.inner.observers.report()
     }
 
     /// The configuration file that was read, if any.

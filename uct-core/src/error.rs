@@ -26,18 +26,6 @@ pub enum ContextError {
         /// What is known.
         expected: &'static str,
     },
-    /// A key has an effect only with a cargo feature that this program was built without.
-    #[error(
-        "{key} = {value}: this program was built without the feature `{feature}` of uct-core, which the key needs"
-    )]
-    Feature {
-        /// The key.
-        key: &'static str,
-        /// Its value and where that came from.
-        value: String,
-        /// The feature.
-        feature: &'static str,
-    },
     /// A plugin's keys clash with another's.
     #[error("configuration keys of a plugin clash: {0}")]
     Schema(#[from] ucs::config::SchemaError),
@@ -54,11 +42,6 @@ impl ContextError {
         expected: &'static str,
     ) -> ContextError {
         ContextError::Entry { key, value: with_origin(config, key), entry, expected }
-    }
-
-    /// About a key that needs a feature.
-    pub(crate) fn without_feature(config: &Config, key: &'static str, feature: &'static str) -> ContextError {
-        ContextError::Feature { key, value: with_origin(config, key), feature }
     }
 }
 

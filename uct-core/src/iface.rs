@@ -133,7 +133,7 @@ impl Iface {
             resource: Rc::new(resource.clone()),
             driven: Driven::new(&worker.inner),
             number,
-            observed: context.inner.servers.is_any().then(ObservedEps::default),
+            observed: context.inner.observers.is_any().then(ObservedEps::default),
             histograms: context.inner.core.latency_histograms.then(Rc::default),
         });
         let mut raw = std::ptr::null_mut();

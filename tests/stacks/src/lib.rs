@@ -8,4 +8,9 @@ pub mod grpc;
 /// The code of the page compiles and runs.
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/net-adapters.md")]
-pub struct Page;
+pub struct NetAdapters;
+
+/// The code of the page compiles and runs.
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/metrics.md")]
+pub struct Metrics;

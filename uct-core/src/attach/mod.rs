@@ -2,20 +2,17 @@
 //!
 //! A process offers this if its key `attach` is on: one thread then serves a unix socket, and each worker collects its own report
 //! inside progress. Without the key there is no thread and no socket. The counters are those that the host keeps anyway, so the data path is the same.
-//! `uct_info --attach` calls [`read`]. With the feature `prometheus` and the key of that name, another thread serves the same reports
-//! over HTTP, as metrics.
+//! `uct_info --attach` calls [`read`]. A program gets the same reports of its own workers by [`crate::Context::report`].
 
 #![forbid(unsafe_code)]
 
 mod client;
 mod error;
 mod observed;
+mod observers;
 mod place;
-#[cfg(feature = "prometheus")]
-mod prometheus;
 mod reply;
 mod server;
-mod servers;
 #[cfg(test)]
 mod tests;
 mod workers;
@@ -23,6 +20,6 @@ mod workers;
 pub use client::read;
 pub use error::AttachError;
 pub(crate) use observed::{ObservedEp, ObservedEps};
+pub(crate) use observers::Observers;
 pub use reply::{IfaceReport, LatencyReport, Sent, Snapshot, TransportCounter, WorkerReport, WorkerState};
-pub(crate) use servers::Servers;
 pub(crate) use workers::Offer;

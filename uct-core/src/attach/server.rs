@@ -145,7 +145,10 @@ fn serve(events: &EventSet, listener: &UnixListener, workers: &Workers) {
 fn reply(client: &UnixStream, workers: &Workers) {
     let own = credentials().effective_uid;
     let reply = match peer_credentials(client.as_fd()) {
-        Ok(peer) if peer.uid == own => Reply::Snapshot(workers.snapshot()),
+        Ok(peer) if peer.uid == own => match workers.snapshot() {
+            Some(snapshot) => Reply::Snapshot(snapshot),
+            None => Reply::Refused("it is the child of a fork".to_owned()),
+        },
         Ok(peer) => Reply::Refused(format!("it belongs to user {own}, and the client is {peer}")),
         Err(error) => Reply::Refused(error.to_string()),
     };

@@ -1,6 +1,6 @@
-//! The workers that a server asks for reports, and the way to each of them and back.
+//! The workers that are asked for reports, and the way to each of them and back.
 //!
-//! Used by the servers of a process, each of which has a list of its own, and by workers, which register with each server of their context.
+//! Used by the server of a process and by programs that ask for reports, each with a list of its own, and by workers, which register with both.
 //! A worker collects its report in its own thread, inside progress.
 
 use std::fs;
@@ -16,9 +16,11 @@ use super::reply::{SCHEMA, Snapshot, WorkerReport, WorkerState};
 /// How long the workers have, all together, to make progress.
 const PROGRESS_LIMIT: Duration = Duration::from_secs(1);
 
-/// The workers that clients of one server can see.
+/// The workers that clients of the server can see, or the program.
 pub(crate) struct Workers {
     list: Mutex<List>,
+    /// Locked while the workers are asked: one request is served after the other.
+    asking: Mutex<()>,
     fork: ForkGuard,
 }
 
@@ -32,7 +34,7 @@ struct Registered {
     number: u64,
     thread: u32,
     thread_name: String,
-    /// Used by the thread of the server alone.
+    /// Used while `asking` is locked.
     line: Mutex<Line>,
 }
 
@@ -54,7 +56,7 @@ pub(crate) struct Offer {
 impl Workers {
     /// None so far.
     pub(super) fn new() -> Workers {
-        Workers { list: Mutex::default(), fork: ForkGuard::new() }
+        Workers { list: Mutex::default(), asking: Mutex::default(), fork: ForkGuard::new() }
     }
 
     /// Lets clients see a worker of the calling thread. `ask` has the worker send a report from inside its next progress; it returns false if
@@ -78,16 +80,18 @@ impl Workers {
         Some(Offer { workers: Arc::clone(self), number: worker.number })
     }
 
-    /// What the process has done so far. Blocks for a second if a worker makes no progress.
-    pub(super) fn snapshot(&self) -> Snapshot {
+    /// What the process has done so far. Blocks for a second if a worker makes no progress. `None` in a forked child.
+    pub(super) fn snapshot(&self) -> Option<Snapshot> {
+        self.fork.check().ok()?;
+        let _asking = lock(&self.asking);
         let program = fs::read_to_string("/proc/self/comm").unwrap_or_default();
-        Snapshot {
+        Some(Snapshot {
             schema: SCHEMA,
             pid: std::process::id(),
             program: program.trim_end().to_owned(),
             version: env!("CARGO_PKG_VERSION").to_owned(),
             workers: self.states(),
-        }
+        })
     }
 
     /// The state of each worker that is there before and after.

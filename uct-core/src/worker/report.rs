@@ -1,4 +1,4 @@
-//! What a worker reports to `uct_info --attach`, and to clients that read metrics.
+//! What a worker reports to `uct_info --attach`, and to its program.
 
 #![forbid(unsafe_code)]
 
@@ -9,9 +9,9 @@ use super::Worker;
 use crate::attach::WorkerReport;
 
 impl Worker {
-    /// Lets other processes see the worker, if the configuration permits it.
+    /// Lets other processes see the worker, if the configuration permits it, and the program, if it has asked for it.
     pub(super) fn offer(&self) {
-        let offers = self.context().inner.servers.workers().filter_map(|workers| {
+        let offers = self.context().inner.observers.workers().filter_map(|workers| {
             let handle = self.handle();
             workers.register(move |reply| {
                 let asked = Instant::now();
