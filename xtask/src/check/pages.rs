@@ -1,4 +1,4 @@
-//! The files and functions that the pages name exist.
+//! The files and functions that the pages name exist, and the version of the plugin boundary is the one that they name.
 //!
 //! A path in backticks is checked if it begins with a folder of the workspace. In a table of steps (`| step | file | function |`) each
 //! function is defined in one of the files of its row.
@@ -15,7 +15,11 @@ const FOLDER: &str = "docs";
 /// The header of a table of steps.
 const STEPS: &str = "| step | file | function |";
 
-/// Fails with one line per name that leads nowhere.
+/// Where the version of the plugin boundary is, and what it is called in a page ahead of its version.
+const BOUNDARY: &str = "uct-core/abi/src/plugin.rs";
+const BOUNDARY_NAMES: &[&str] = &["plugin boundary", "`uct-abi`"];
+
+/// Fails with one line per name that leads nowhere, and per wrong version.
 pub fn check(workspace: &Workspace) -> Outcome {
     let root = workspace.root();
     let mut pages: Vec<String> = PAGES.iter().map(|&page| page.to_owned()).collect();
@@ -24,10 +28,14 @@ pub fn check(workspace: &Workspace) -> Outcome {
         let name = entry.context(|| format!("cannot read {FOLDER}"))?.file_name();
         pages.push(format!("{FOLDER}/{}", name.to_string_lossy()));
     }
+    let source = fs::read_to_string(root.join(BOUNDARY)).context(|| format!("cannot read {BOUNDARY}"))?;
+    let version = boundary_version(&source)
+        .ok_or_else(|| Failure::new(format!("{BOUNDARY} has no UCT_ABI_MAJOR and UCT_ABI_MINOR")))?;
     let mut findings = Vec::new();
     for page in pages.iter().filter(|page| page.ends_with(".md")) {
         let text = fs::read_to_string(root.join(page)).context(|| format!("cannot read {page}"))?;
-        findings.extend(in_page(root, &text).into_iter().map(|finding| format!("{page}: {finding}")));
+        let of_page = in_page(root, &text).into_iter().chain(other_versions(&text, &version));
+        findings.extend(of_page.map(|finding| format!("{page}: {finding}")));
     }
     if findings.is_empty() { Ok(()) } else { Err(Failure::new(findings.join("\n"))) }
 }
@@ -64,6 +72,32 @@ fn in_step(root: &Path, row: &str) -> Vec<String> {
     missing.map(|name| format!("there is no function {name} in {}", files.trim())).collect()
 }
 
+/// As `1.6`, from the constants.
+fn boundary_version(source: &str) -> Option<String> {
+    let number = |name: &str| {
+        let (_, rest) = source.split_once(&format!("pub const {name}: u32 = "))?;
+        rest.split(';').next()?.parse::<u32>().ok()
+    };
+    Some(format!("{}.{}", number("UCT_ABI_MAJOR")?, number("UCT_ABI_MINOR")?))
+}
+
+/// Each version of the plugin boundary that a page names, unless it is the present one.
+fn other_versions(text: &str, version: &str) -> Vec<String> {
+    let mut findings = Vec::new();
+    for name in BOUNDARY_NAMES {
+        for (start, _) in text.match_indices(name) {
+            let rest = text[start + name.len()..].trim_start_matches([' ', '\n', '(']);
+            let rest = rest.strip_prefix("version ").unwrap_or(rest);
+            let end = rest.find(|c: char| !c.is_ascii_digit() && c != '.').unwrap_or(rest.len());
+            let named = rest[..end].trim_end_matches('.');
+            if named.contains('.') && named != version {
+                findings.push(format!("the plugin boundary has version {version}, and not {named}"));
+            }
+        }
+    }
+    findings
+}
+
 /// What a line has in backticks.
 fn names(line: &str) -> impl Iterator<Item = &str> {
     line.split('`').skip(1).step_by(2)
@@ -94,6 +128,17 @@ mod tests {
         let text =
             "`xtask/src/main.rs`, `xtask/src/no.rs`, `no/such.rs`, `src/no.rs`\n```text\n`xtask/no`\n```\n";
         assert_eq!(in_page(root(), text), ["there is no xtask/src/no.rs"]);
+    }
+
+    #[test]
+    fn a_version_of_the_plugin_boundary_has_to_be_the_present_one() {
+        let source = "pub const UCT_ABI_MAJOR: u32 = 1;\npub const UCT_ABI_MINOR: u32 = 16;\n";
+        let version = boundary_version(source).unwrap();
+        assert_eq!(version, "1.16");
+        let text = "the plugin boundary (1.5) grows; plugin boundary\nversion 1.16. `uct-abi` 1.6 and `uct-abi` 2; the plugin boundary.";
+        let wrong = |named| format!("the plugin boundary has version 1.16, and not {named}");
+        assert_eq!(other_versions(text, &version), [wrong("1.5"), wrong("1.6")]);
+        assert_eq!(boundary_version("pub const UCT_ABI_MAJOR: u32 = 1;"), None);
     }
 
     #[test]
