@@ -88,12 +88,22 @@ fn a_unix_path_is_an_address_and_is_gone_with_its_listener() {
             let mut listener = net.listen(server_address).await?;
             assert_eq!(listener.port(), None);
             sender.send(()).expect("the client waits");
-            listener.accept().await?.accept().await?.recv().within(LIMIT).await.map(|_| ())
+            for _ in 0..2 {
+                listener.accept().await?.accept().await?.recv().within(LIMIT).await?;
+            }
+            Ok::<_, uct_net::Error>(())
         })
     });
     receiver.recv_timeout(LIMIT).expect("the server listens");
     let net = net(support::patient());
-    net.block_on(async { net.connect(&address).await?.send(b"over a path").await }).expect("connected");
+    net.block_on(async {
+        net.connect(&address).await?.send(b"over a path").await?;
+        // Over tcp the socket at the path becomes the lane.
+        let connection = net.connect(&address).require("tcp").await?;
+        connection.send(b"over its socket").await?;
+        connection.close().within(LIMIT).await
+    })
+    .expect("connected");
     drop(net);
     server.join().expect("the server's thread").expect("the server's side");
     assert!(!path.exists());

@@ -13,7 +13,6 @@ use support::{LIMIT, net};
 use uct_net::local::Incoming;
 use uct_net::{NetOptions, Result};
 
-const TRANSPORTS: [&str; 2] = ["posix/memory", "tcp/lo"];
 const WINDOW: u32 = 256 << 10;
 
 /// What the server makes of a caller that has had the Welcome and does as `client` does.
@@ -38,24 +37,22 @@ fn served<T: Send + 'static>(
 
 #[test]
 fn messages_ahead_of_the_frame_are_kept_until_the_lane_is_open() {
-    for transport in TRANSPORTS {
-        let client = |call: Call| {
-            let mut connection = call.open_early();
-            assert_eq!(connection.send(raw::PROBE, WINDOW, b""), Ok(()));
-            assert_eq!(connection.send(raw::LAST, WINDOW, b"early"), Ok(()));
-            connection.call.raw.settle();
-            connection.call.propose(raw::DIRECT);
-            assert_eq!(connection.receive().expect("an answer").0, raw::PROBE_REPLY);
-            connection.call.socket.write_all(&raw::frame(raw::CONNECTED, b"")).expect("sent");
-            assert_eq!(connection.receive(), Some((raw::LAST, b"seen".to_vec())));
-        };
-        let served = served(transport, client, async |incoming| {
-            let connection = incoming.accept().await?;
-            assert_eq!(&*connection.recv().within(LIMIT).await?, b"early");
-            connection.send(b"seen").await
-        });
-        assert_eq!(served, Ok(()), "{transport}");
-    }
+    let client = |call: Call| {
+        let mut connection = call.open_early();
+        assert_eq!(connection.send(raw::PROBE, WINDOW, b""), Ok(()));
+        assert_eq!(connection.send(raw::LAST, WINDOW, b"early"), Ok(()));
+        connection.call.raw.settle();
+        connection.call.propose(raw::DIRECT);
+        assert_eq!(connection.receive().expect("an answer").0, raw::PROBE_REPLY);
+        connection.call.socket.write_all(&raw::frame(raw::CONNECTED, b"")).expect("sent");
+        assert_eq!(connection.receive(), Some((raw::LAST, b"seen".to_vec())));
+    };
+    let served = served("posix/memory", client, async |incoming| {
+        let connection = incoming.accept().await?;
+        assert_eq!(&*connection.recv().within(LIMIT).await?, b"early");
+        connection.send(b"seen").await
+    });
+    assert_eq!(served, Ok(()));
 }
 
 #[test]

@@ -1,21 +1,28 @@
 //! Peers that complete the handshake and then break the protocol: each ends its own connection, with the reason on both sides,
 //! and an honest connection of the same thread goes on.
 
+#[path = "support/child.rs"]
+mod child;
 #[path = "support/log.rs"]
 mod log;
 #[path = "support/logged_listener.rs"]
 mod logged_listener;
+#[path = "support/namespaces.rs"]
+mod namespaces;
 #[path = "support/raw.rs"]
 mod raw;
 #[path = "../../ucs/testing/seed.rs"]
 mod seed;
+#[path = "../../ucs/testing/skip.rs"]
+mod skip;
 mod support;
 
-use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::io::{ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::mpsc;
 
 use logged_listener::LoggedListener;
+use namespaces::{Cable, FAR};
 use raw::{Raw, RawConnection};
 use support::{LIMIT, net};
 use uct_net::NetOptions;
@@ -405,4 +412,123 @@ fn random_messages_harm_no_other_connection() {
             },
         );
     }
+}
+
+#[test]
+fn a_listener_connects_to_no_one_at_the_word_of_a_caller() {
+    let listener = LoggedListener::new(options());
+    let elsewhere = TcpListener::bind("127.0.0.2:0").expect("a port");
+    elsewhere.set_nonblocking(true).expect("set");
+    let Ok(SocketAddr::V4(address)) = elsewhere.local_addr() else { panic!("an address") };
+    for what in [raw::DIRECT, raw::LANE, raw::OVER, raw::TAKEOVER] {
+        let mut call = Raw::new().call(&listener.address, "tcp/lo");
+        call.listens_at(address);
+        call.propose(what);
+        match what {
+            raw::DIRECT | raw::LANE => {
+                let (answer, body) = call.answer();
+                let text = String::from_utf8_lossy(&body).into_owned();
+                assert!(
+                    answer == raw::UNABLE && text.contains("has not proved who it is"),
+                    "{answer}: {text}"
+                );
+                assert!(text.contains("shared_key"), "{text}");
+            }
+            // The socket of the call becomes the lane; it ends with the call.
+            raw::OVER => assert_eq!(call.answer().0, raw::READY),
+            _ => call.raw.settle(),
+        }
+        let called = elsewhere.accept().map(|_| ()).map_err(|error| error.kind());
+        assert_eq!(called, Err(ErrorKind::WouldBlock), "frame {what}");
+    }
+}
+
+/// Shared memory of one machine, and a network between two addresses. Only a proof leads from one to the other.
+#[test]
+fn memory_of_a_machine_is_for_callers_of_that_machine() {
+    if !skip::is_root("make network namespaces") {
+        return;
+    }
+    let cable = Cable::new();
+    let ((address_to, address), (socket_to, socket)) = (mpsc::channel(), mpsc::channel::<TcpStream>());
+    let far = cable.far(move || {
+        let listener = LoggedListener::at(format!("{FAR}:0"), options());
+        address_to.send(listener.address.clone()).expect("the near end waits");
+        // It has memory of the listener's machine, and calls from elsewhere.
+        let socket = socket.recv_timeout(LIMIT).expect("a socket of the near end");
+        let mut call = Raw::new().call_over(socket, "posix/memory");
+        call.propose(raw::LANE);
+        let (answer, body) = call.answer();
+        (answer, String::from_utf8_lossy(&body).into_owned(), call.explanation)
+    });
+    let near = cable.near(move || {
+        let address = address.recv_timeout(LIMIT).expect("the far end listens");
+        socket_to.send(TcpStream::connect(address).expect("it listens")).expect("the far end waits");
+    });
+    near.join().expect("the near end");
+    let (answer, refusal, explanation) = far.join().expect("the far end");
+    assert_eq!(answer, raw::UNABLE, "{refusal}");
+    for text in [refusal, explanation] {
+        assert!(text.contains("the peer's address is not of this machine"), "{text}");
+    }
+}
+
+#[test]
+fn a_client_uses_no_memory_at_the_word_of_a_listener_elsewhere() {
+    if !skip::is_root("make network namespaces") {
+        return;
+    }
+    let cable = Cable::new();
+    let ((address_to, address), (socket_to, socket)) = (mpsc::channel(), mpsc::channel::<TcpStream>());
+    let far = cable.far(move || {
+        let listener = TcpListener::bind((FAR, 0)).expect("a port");
+        address_to.send(listener.local_addr().expect("an address").to_string()).expect("the near end waits");
+        socket_to.send(listener.accept().expect("a caller").0).expect("the near end waits");
+    });
+    let near = cable.near(move || {
+        let address = address.recv_timeout(LIMIT).expect("the far end listens");
+        let hostile = std::thread::spawn(move || {
+            let mut caller = socket.recv_timeout(LIMIT).expect("the client calls");
+            // It has memory of the client's machine.
+            Raw::new().welcome(&mut caller)
+        });
+        let net = net(support::patient());
+        let error = net.block_on(net.connect(address)).expect_err("the listener goes away");
+        (hostile.join().expect("the listener's thread"), error.to_string())
+    });
+    far.join().expect("the far end");
+    let (chosen, error) = near.join().expect("the near end");
+    assert_eq!(chosen, raw::TAKEOVER, "{error}");
+}
+
+/// The same two ends with a key, which each proves to the other.
+#[test]
+fn a_peer_elsewhere_that_knows_the_key_may_use_memory_of_this_machine() {
+    if !skip::is_root("make network namespaces") {
+        return;
+    }
+    let cable = Cable::new();
+    let keyed = || NetOptions { shared_key: Some(b"a key of both of them".to_vec()), ..support::patient() };
+    let (address_to, address) = mpsc::channel();
+    let far = cable.far(move || {
+        let net = net(keyed());
+        net.block_on(async {
+            let mut listener = net.listen(format!("{FAR}:0")).await?;
+            address_to.send(listener.address()).expect("the near end waits");
+            let connection = listener.accept().await?.accept().await?;
+            assert_eq!(&*connection.recv().within(LIMIT).await?, b"through memory");
+            Ok::<_, uct_net::Error>(())
+        })
+    });
+    let near = cable.near(move || {
+        let net = net(keyed());
+        net.block_on(async {
+            let address = address.recv_timeout(LIMIT).expect("the far end listens");
+            let connection = net.connect(address).require("posix").await?;
+            connection.send(b"through memory").await?;
+            connection.close().within(LIMIT).await
+        })
+    });
+    assert_eq!(near.join().expect("the near end"), Ok(()));
+    assert_eq!(far.join().expect("the far end"), Ok(()));
 }

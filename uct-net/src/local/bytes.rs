@@ -22,12 +22,9 @@ impl AsFd for Raw {
     }
 }
 
-/// Watches a socket; returns also whether it is one of a network.
-pub(crate) fn watch(
-    reactor: &Rc<Reactor>,
-    socket: Socket,
-) -> Result<(Watched<Raw>, bool), ucs::sys::SystemError> {
+/// Watches a socket.
+pub(crate) fn watch(reactor: &Rc<Reactor>, socket: Socket) -> Result<Watched<Raw>, ucs::sys::SystemError> {
     // A Unix socket has nothing to delay.
-    let is_network = socket.set_tcp_nodelay(true).is_ok();
-    Ok((reactor.watch(Raw(socket))?, is_network))
+    let _ = socket.set_tcp_nodelay(true);
+    reactor.watch(Raw(socket))
 }

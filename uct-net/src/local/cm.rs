@@ -135,11 +135,11 @@ struct ConnectedEnd<'a> {
 
 impl ConnectedEnd<'_> {
     /// The socket of the handshake over this endpoint. `made_by` is kept as long as the endpoint.
-    fn into_socket(self, net: &NetHandle, made_by: CmEp, peer: String) -> FrameSocket {
+    fn into_socket(self, net: &NetHandle, made_by: CmEp, peer: String, address: SocketAddr) -> FrameSocket {
         self.conn.open(self.lane.made_by(made_by), LIMITS.0);
         self.guard.keep();
         let channel = Channel::new(net.clone(), self.conn, self.target, (self.iface, self.peer));
-        FrameSocket::of_channel(&net.reactor, channel, peer)
+        FrameSocket::of_channel(&net.reactor, channel, peer, address)
     }
 }
 
@@ -264,7 +264,7 @@ pub(crate) async fn dial(
     let theirs = unpack(iface, &private).map_err(|reason| failed(Status::UNSUPPORTED, reason))?;
     let connected = local.connect(theirs).map_err(refused)?;
     ep.notify().map_err(|status| failed(status, format!("{name} does not notify the peer: {status}")))?;
-    Ok(connected.into_socket(net, ep, peer))
+    Ok(connected.into_socket(net, ep, peer, address))
 }
 
 /// Listens by a connection manager.
@@ -304,7 +304,7 @@ impl CmListener {
 
     /// Connects an endpoint of this side to the caller's, or rejects the caller with the reason.
     pub(crate) fn accept(&self, net: &NetHandle, request: Request) -> Result<FrameSocket> {
-        let peer = request.peer().to_string();
+        let (peer, address) = (request.peer().to_string(), request.peer());
         let failed = |status, reason: String| Error::new(Stage::Handshake, &*peer, status, reason);
         let prepare = || {
             let iface = carrier(net, request.device())?;
@@ -326,7 +326,7 @@ impl CmListener {
         let limit = Some(net.options.handshake_timeout);
         let ep = request.accept(&self.cm, CmData { private: &private, token }, limit, report);
         let ep = ep.map_err(|error| failed(error.status, error.to_string()))?;
-        Ok(connected.into_socket(net, ep, peer))
+        Ok(connected.into_socket(net, ep, peer, address))
     }
 }
 

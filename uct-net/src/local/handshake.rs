@@ -24,6 +24,7 @@ use super::peer_loss::PeerLoss;
 #[cfg(feature = "tls")]
 use super::session::Session;
 use super::socket::FrameSocket;
+use super::standing::{Standing, is_for_socket};
 #[cfg(feature = "tls")]
 use crate::TlsPeer;
 use crate::error::{Error, Result, Stage};
@@ -93,7 +94,7 @@ pub(crate) async fn call(
         let names = [&resource.transport, &resource.device, &resource.to_string()];
         require.is_empty() || require.iter().any(|name| names.contains(&name))
     };
-    let mut left: Vec<Iface> = net.selector.ifaces().iter().filter(named).cloned().collect();
+    let standing = Standing::of(net, socket);
     // The address that was called decides the device, of the transport that the connection manager has connected.
     let over = socket.ends().map(|(iface, _)| iface).filter(|iface| named(iface));
     let beside = |other: &Iface| {
@@ -101,9 +102,8 @@ pub(crate) async fn call(
         let is_beside = other.transport == over.transport && other.device != over.device;
         is_beside.then(|| format!("the connection manager's connection leads over {}", over.device))
     };
-    left.retain(|iface| beside(iface).is_none());
-    let only = over.map(|_| net.selector.clone().without(beside));
-    let selector = only.as_ref().unwrap_or(&net.selector);
+    let selector = standing.permitted(&server.addresses).without(beside);
+    let mut left: Vec<Iface> = selector.ifaces().iter().filter(named).cloned().collect();
     let request = cheapest(&Selector::of(&net.worker, left.clone()), requests, &server.addresses);
     let mut tried: Vec<(String, String)> = Vec::new();
     loop {
@@ -148,7 +148,9 @@ pub(crate) async fn call(
                     };
                     return Ok(Connection::new(net.clone(), conn, iface, explanation, server.private));
                 }
-                let error = nothing_left(net, socket, &left, &tried, require, &server, &error);
+                let refused =
+                    net.selector.ifaces().iter().filter(named).find_map(|iface| standing.refuses(iface));
+                let error = nothing_left(net, socket, &left, &tried, require, &server, (&error, refused));
                 // The server would only see that this side is gone.
                 let _ = send(net, socket, &Frame::Unable { reason: PeerText::new(&error.reason) }).await;
                 return Err(error);
@@ -300,12 +302,6 @@ async fn probe_or_refusal(net: &NetHandle, socket: &FrameSocket, conn: &Conn) ->
 /// This side's end of a lane.
 fn own_end(net: &NetHandle, conn: &Conn, endpoint: Vec<u8>) -> End {
     End { token: conn.token(), window: net.options.window, endpoint }
-}
-
-/// Whether lanes of an interface use the socket of the handshake, or the endpoint in its place.
-fn is_for_socket(net: &NetHandle, socket: &FrameSocket, iface: &Iface) -> bool {
-    // What must be inside TLS is never opened in another way, even if it then cannot be opened at all.
-    net.options.wraps(iface) || socket.suits(iface)
 }
 
 /// What a lane of an interface is called in explanations.
@@ -477,7 +473,8 @@ pub(crate) async fn take(
 ) -> Result<Connection> {
     let (client_private, addresses) = client;
     let addresses = announced::understood(net, addresses);
-    let verdicts = net.selector.explain(&net.options.request, Some(&addresses));
+    let standing = Standing::of(net, socket);
+    let verdicts = standing.permitted(&addresses).explain(&net.options.request, Some(&addresses));
     let mut explanation = verdicts.to_string();
     while explanation.len() > MAX_EXPLANATION {
         // A line a candidate: the last ones are those that were rejected.
@@ -538,7 +535,7 @@ pub(crate) async fn take(
         };
         let name = format!("{} of the peer's choice", own.transport);
         let is_direct = direct.is_some();
-        match open_chosen(net, socket, &verdicts, direct, (&theirs, &own, &end)) {
+        match open_chosen(net, socket, (&standing, &verdicts), direct, (&theirs, &own, &end)) {
             Ok((conn, guard, iface, ready)) => {
                 if !is_direct {
                     send(net, socket, &Frame::Ready { end: ready }).await?;
@@ -620,7 +617,7 @@ fn adopting(
 fn open_chosen<'a>(
     net: &'a NetHandle,
     socket: &FrameSocket,
-    verdicts: &Explained,
+    (standing, verdicts): (&Standing<'_>, &Explained),
     first: Option<(Rc<Conn>, Forget<'a>)>,
     (theirs, own, end): (&IfaceAddress, &IfaceAddress, &End),
 ) -> std::result::Result<(Rc<Conn>, Forget<'a>, Iface, End), String> {
@@ -628,6 +625,9 @@ fn open_chosen<'a>(
     let is_meant = |iface: &&Iface| !net.options.wraps(iface) && iface.address().as_ref() == Ok(own);
     let iface = net.selector.ifaces().iter().find(is_meant).ok_or("it has no such interface open")?;
     let name = iface.resource().to_string();
+    if let Some(reason) = standing.refuses_beside(iface) {
+        return Err(reason);
+    }
     let verdict = verdicts.candidates.iter().find(|candidate| candidate.name() == name);
     if verdict.is_none_or(|candidate| candidate.cost().is_none()) {
         return Err(format!("it found {name} unusable: see its explanation"));
@@ -742,7 +742,7 @@ fn nothing_left(
     tried: &[(String, String)],
     require: &[String],
     server: &Server,
-    error: &SelectError,
+    (error, refused): (&SelectError, Option<String>),
 ) -> Error {
     let mut reason = match tried {
         [_, ..] if left.is_empty() => "no transport is left".to_owned(),
@@ -753,6 +753,9 @@ fn nothing_left(
     }
     for (lane, why) in tried {
         reason = format!("{reason}; {lane} was tried: {why}");
+    }
+    if let Some(refused) = refused {
+        reason = format!("{reason}; {refused}");
     }
     let theirs =
         server.announced.ifaces.iter().map(|iface| format!("{}/{}", iface.address.transport, iface.device));

@@ -1,12 +1,14 @@
 //! What carries the bytes of a handshake: a socket, or the first endpoint of a connection manager's connection.
 
 use std::io::Result;
+use std::net::SocketAddr;
 #[cfg(feature = "tls")]
 use std::os::fd::BorrowedFd;
 use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
+use ucs::sys::peer::{Credentials, peer_credentials};
 use uct_core::{Iface, IfaceAddress};
 
 use super::bytes::{Bytes, Raw};
@@ -18,9 +20,18 @@ use crate::proto::envelope::Token;
 
 /// What carries the bytes.
 pub(crate) enum HandshakeLink {
-    /// A socket, and whether it is one of a network.
-    Socket(Watched<Raw>, bool),
-    Channel(Channel),
+    Socket(Watched<Raw>),
+    /// And the peer's address, by the connection manager.
+    Channel(Box<Channel>, SocketAddr),
+}
+
+/// What the system reports of the peer.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Origin {
+    /// Its address.
+    Address(SocketAddr),
+    /// A process of this machine, at the other end of a Unix socket; `None` if the system does not report which.
+    Process(Option<Credentials>),
 }
 
 /// What becomes a lane.
@@ -33,16 +44,29 @@ impl HandshakeLink {
     /// The interface that it goes over already, and the peer's, where a connection manager has made it.
     pub(crate) fn ends(&self) -> Option<(&Iface, &IfaceAddress)> {
         match self {
-            HandshakeLink::Socket(..) => None,
-            HandshakeLink::Channel(channel) => Some(channel.ends()),
+            HandshakeLink::Socket(_) => None,
+            HandshakeLink::Channel(channel, _) => Some(channel.ends()),
+        }
+    }
+
+    /// What the system reports of the peer.
+    pub(crate) fn origin(&self) -> Origin {
+        match self {
+            HandshakeLink::Channel(_, address) => Origin::Address(*address),
+            HandshakeLink::Socket(socket) => {
+                match socket.get().0.peer_addr().ok().and_then(|peer| peer.as_socket()) {
+                    Some(address) => Origin::Address(address),
+                    None => Origin::Process(peer_credentials(socket.get().as_fd()).ok()),
+                }
+            }
         }
     }
 
     /// Whether an interface may take it over as a lane.
     pub(crate) fn suits(&self, iface: &Iface) -> bool {
         match self {
-            HandshakeLink::Socket(_, is_network) => *is_network && iface.adopts(),
-            HandshakeLink::Channel(channel) => channel.ends().0.resource() == iface.resource(),
+            HandshakeLink::Socket(_) => iface.adopts(),
+            HandshakeLink::Channel(channel, _) => channel.ends().0.resource() == iface.resource(),
         }
     }
 
@@ -50,18 +74,18 @@ impl HandshakeLink {
     #[cfg(feature = "tls")]
     pub(crate) fn socket(&self) -> Option<BorrowedFd<'_>> {
         match self {
-            HandshakeLink::Socket(socket, _) => Some(socket.get().as_fd()),
-            HandshakeLink::Channel(_) => None,
+            HandshakeLink::Socket(socket) => Some(socket.get().as_fd()),
+            HandshakeLink::Channel(..) => None,
         }
     }
 
     /// What becomes the lane of a connection, to the peer's token. No bytes are sent or received any more.
     pub(crate) fn hand_over(&self, conn: &Rc<Conn>, peer: Token) -> Result<LaneSource> {
         match self {
-            HandshakeLink::Socket(socket, _) => {
+            HandshakeLink::Socket(socket) => {
                 socket.get().as_fd().try_clone_to_owned().map(LaneSource::Socket)
             }
-            HandshakeLink::Channel(channel) => match channel.hand_over(conn, peer) {
+            HandshakeLink::Channel(channel, _) => match channel.hand_over(conn, peer) {
                 Some(lane) => Ok(LaneSource::Lane(lane)),
                 None => Err(std::io::ErrorKind::NotConnected.into()),
             },
@@ -71,9 +95,9 @@ impl HandshakeLink {
     /// Sends no more.
     pub(crate) fn shut_down(&self) {
         match self {
-            HandshakeLink::Socket(socket, _) if socket.check_fork().is_err() => {}
-            HandshakeLink::Socket(socket, _) => drop(socket.get().0.shutdown(std::net::Shutdown::Write)),
-            HandshakeLink::Channel(channel) => channel.shut_down(),
+            HandshakeLink::Socket(socket) if socket.check_fork().is_err() => {}
+            HandshakeLink::Socket(socket) => drop(socket.get().0.shutdown(std::net::Shutdown::Write)),
+            HandshakeLink::Channel(channel, _) => channel.shut_down(),
         }
     }
 
@@ -84,8 +108,8 @@ impl HandshakeLink {
         mut attempt: impl FnMut(&mut dyn Bytes) -> Result<T>,
     ) -> Poll<Result<T>> {
         match self {
-            HandshakeLink::Socket(socket, _) => socket.poll_read(context, |raw| attempt(&mut &raw.0)),
-            HandshakeLink::Channel(channel) => channel.poll_read(context, |bytes| attempt(bytes)),
+            HandshakeLink::Socket(socket) => socket.poll_read(context, |raw| attempt(&mut &raw.0)),
+            HandshakeLink::Channel(channel, _) => channel.poll_read(context, |bytes| attempt(bytes)),
         }
     }
 
@@ -96,8 +120,8 @@ impl HandshakeLink {
         mut attempt: impl FnMut(&mut dyn Bytes) -> Result<T>,
     ) -> Poll<Result<T>> {
         match self {
-            HandshakeLink::Socket(socket, _) => socket.poll_write(context, |raw| attempt(&mut &raw.0)),
-            HandshakeLink::Channel(channel) => channel.poll_write(context, |bytes| attempt(bytes)),
+            HandshakeLink::Socket(socket) => socket.poll_write(context, |raw| attempt(&mut &raw.0)),
+            HandshakeLink::Channel(channel, _) => channel.poll_write(context, |bytes| attempt(bytes)),
         }
     }
 }

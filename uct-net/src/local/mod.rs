@@ -29,6 +29,7 @@ mod secure;
 #[cfg(feature = "tls")]
 mod session;
 mod socket;
+mod standing;
 mod strays;
 #[cfg(feature = "tokio")]
 mod tokio;

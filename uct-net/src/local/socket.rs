@@ -17,7 +17,7 @@ use uct_core::{Iface, IfaceAddress};
 use super::bytes::{Bytes, Raw, watch};
 use super::channel::Channel;
 use super::conn::Conn;
-use super::handshake_link::{HandshakeLink, LaneSource};
+use super::handshake_link::{HandshakeLink, LaneSource, Origin};
 use super::reactor::{Reactor, Underway, Watched};
 #[cfg(feature = "tls")]
 use super::session::{self, Session};
@@ -181,13 +181,17 @@ impl FrameSocket {
         socket: Socket,
         peer: String,
     ) -> Result<FrameSocket, ucs::sys::SystemError> {
-        let (socket, is_network) = watch(reactor, socket)?;
-        Ok(FrameSocket::over(reactor, HandshakeLink::Socket(socket, is_network), peer))
+        Ok(FrameSocket::over(reactor, HandshakeLink::Socket(watch(reactor, socket)?), peer))
     }
 
-    /// Over what a connection manager has connected.
-    pub(crate) fn of_channel(reactor: &Rc<Reactor>, channel: Channel, peer: String) -> FrameSocket {
-        FrameSocket::over(reactor, HandshakeLink::Channel(channel), peer)
+    /// Over what a connection manager has connected to a peer at `address`.
+    pub(crate) fn of_channel(
+        reactor: &Rc<Reactor>,
+        channel: Channel,
+        peer: String,
+        address: SocketAddr,
+    ) -> FrameSocket {
+        FrameSocket::over(reactor, HandshakeLink::Channel(Box::new(channel), address), peer)
     }
 
     fn over(reactor: &Rc<Reactor>, link: HandshakeLink, peer: String) -> FrameSocket {
@@ -209,6 +213,19 @@ impl FrameSocket {
     /// See [`HandshakeLink::ends`].
     pub(crate) fn ends(&self) -> Option<(&Iface, &IfaceAddress)> {
         self.link.ends()
+    }
+
+    /// See [`HandshakeLink::origin`].
+    pub(crate) fn origin(&self) -> Origin {
+        self.link.origin()
+    }
+
+    /// Whether the peer has proved by TLS who it is.
+    pub(crate) fn is_certified(&self) -> bool {
+        #[cfg(feature = "tls")]
+        return self.session.borrow().as_ref().is_some_and(|session| !session.peer().certificates.is_empty());
+        #[cfg(not(feature = "tls"))]
+        false
     }
 
     /// See [`HandshakeLink::suits`].
@@ -254,7 +271,7 @@ impl FrameSocket {
             }
         }
         let _underway = reactor.begin_handshake();
-        let (socket, is_network) =
+        let socket =
             watch(reactor, socket).map_err(|error| failed(std::io::Error::other(error.to_string())))?;
         let connected = std::future::poll_fn(|context| {
             socket.poll_write(context, |raw| match raw.0.take_error()? {
@@ -269,7 +286,7 @@ impl FrameSocket {
             })
         });
         connected.await.map_err(failed)?;
-        Ok(FrameSocket::over(reactor, HandshakeLink::Socket(socket, is_network), place.to_string()))
+        Ok(FrameSocket::over(reactor, HandshakeLink::Socket(socket), place.to_string()))
     }
 
     /// Sends a frame.

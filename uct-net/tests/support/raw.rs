@@ -5,12 +5,12 @@
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::io::{Read, Write};
-use std::net::TcpStream;
+use std::net::{SocketAddrV4, TcpStream};
 use std::rc::Rc;
 use std::time::Instant;
 
 use uct_core::select::{PeerAddresses, Selector};
-use uct_core::{Ep, Error as Status, Iface, IfaceAddress, IfaceOptions, SendFlags, Worker};
+use uct_core::{Ep, Error as Status, Iface, IfaceAddress, IfaceOptions, SendFlags, SocketSide, Worker};
 use uct_net::local::AM_ID;
 
 use super::support::{LIMIT, context};
@@ -101,6 +101,8 @@ pub struct Raw {
 pub struct Call {
     pub raw: Rc<Raw>,
     pub socket: TcpStream,
+    /// What the peer makes of the interfaces of this side.
+    pub explanation: String,
     theirs: IfaceAddress,
     own: IfaceAddress,
     iface: Iface,
@@ -174,7 +176,10 @@ impl Raw {
 
     /// Calls, and sends Hello.
     pub fn hello(&self, address: &str) -> TcpStream {
-        let mut socket = TcpStream::connect(address).expect("the listener lives");
+        self.hello_over(TcpStream::connect(address).expect("the listener lives"))
+    }
+
+    fn hello_over(&self, mut socket: TcpStream) -> TcpStream {
         socket.write_all(&frame(HELLO, &[field(b""), field(&self.addresses())].concat())).expect("sent");
         socket
     }
@@ -189,12 +194,17 @@ impl Raw {
 
     /// Calls, and takes in the Welcome.
     pub fn call(self: &Rc<Raw>, address: &str, transport: &str) -> Call {
-        let mut socket = self.hello(address);
+        self.call_over(TcpStream::connect(address).expect("the listener lives"), transport)
+    }
+
+    /// The same over a socket that is connected to the listener.
+    pub fn call_over(self: &Rc<Raw>, socket: TcpStream, transport: &str) -> Call {
+        let mut socket = self.hello_over(socket);
         let (what, mut body) = self.read(&mut socket).expect("an answer");
         assert_eq!(what, WELCOME);
         take_field(&mut body);
         let peer = PeerAddresses::unpack(&take_field(&mut body)).expect("addresses");
-        take_field(&mut body);
+        let explanation = String::from_utf8(take_field(&mut body)).expect("text");
         let (token, window) = end(body);
         let named = |iface: &&Iface| iface.resource().to_string() == transport;
         let iface = self.selector.ifaces().iter().find(named).expect("this transport").clone();
@@ -204,7 +214,7 @@ impl Raw {
         };
         let theirs = peer.ifaces.iter().find(same).expect("the peer has it").address.clone();
         let own = iface.address().expect("an address");
-        Call { raw: Rc::clone(self), socket, theirs, own, iface, token, window }
+        Call { raw: Rc::clone(self), socket, explanation, theirs, own, iface, token, window }
     }
 }
 
@@ -233,9 +243,20 @@ impl Call {
         self.socket.write_all(&frame(what, &fields.concat())).expect("sent");
     }
 
-    /// Proposes a lane, and waits for Ready.
-    pub fn lane(&mut self) {
-        self.propose(LANE);
+    /// Names another socket in place of the one that its interface, one of tcp, listens on.
+    pub fn listens_at(&mut self, other: SocketAddrV4) {
+        let address = &mut self.own.iface;
+        // One socket, of IPv4.
+        address[3] = 1;
+        address[20..].fill(0);
+        address[20] = 4;
+        address[22..24].copy_from_slice(&other.port().to_be_bytes());
+        address[24..28].copy_from_slice(&other.ip().octets());
+    }
+
+    /// The answer to what was proposed.
+    pub fn answer(&mut self) -> (u8, Vec<u8>) {
+        self.raw.read(&mut self.socket).expect("an answer")
     }
 
     /// Opens this side's end of a lane to the end in the Welcome, before the peer knows of it.
@@ -245,14 +266,20 @@ impl Call {
         RawConnection { call: self, ep, token, window }
     }
 
-    /// Opens the lane; the peer has sent Ready.
+    /// Opens the lane; the peer has sent Ready. One of tcp is the socket of the handshake.
     pub fn open(mut self) -> RawConnection {
-        self.lane();
-        let (what, body) = self.raw.read(&mut self.socket).expect("an answer");
+        let is_socket = self.iface.adopts();
+        self.propose(if is_socket { OVER } else { LANE });
+        let (what, body) = self.answer();
         assert_eq!(what, READY);
         let (token, window) = end(body);
-        let ep = self.iface.connect_with(&self.theirs, |_| {}).expect("an endpoint");
-        RawConnection { call: self, ep, token, window }
+        let ep = if is_socket {
+            let socket = self.socket.try_clone().expect("a descriptor").into();
+            self.iface.connect_over(&self.theirs, socket, SocketSide::Called, |_| {})
+        } else {
+            self.iface.connect_with(&self.theirs, |_| {})
+        };
+        RawConnection { call: self, ep: ep.expect("an endpoint"), token, window }
     }
 
     /// All of the handshake.
@@ -260,7 +287,9 @@ impl Call {
         let mut connection = self.open();
         assert_eq!(connection.send(PROBE, connection.window_of_mine(), b""), Ok(()));
         assert_eq!(connection.receive().expect("an answer").0, PROBE_REPLY);
-        connection.call.socket.write_all(&frame(CONNECTED, b"")).expect("sent");
+        if !connection.call.iface.adopts() {
+            connection.call.socket.write_all(&frame(CONNECTED, b"")).expect("sent");
+        }
         connection
     }
 }
