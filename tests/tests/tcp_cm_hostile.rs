@@ -2,11 +2,16 @@
 //! nothing. An honest client beside them is served throughout.
 
 use std::cell::RefCell;
+use std::collections::VecDeque;
+use std::fs::File;
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::os::fd::AsRawFd;
 use std::rc::Rc;
+use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use uct_core::cm::{Cm, CmEp, CmEvent, ConnectOptions, Listener, Request};
 use uct_core::{Context, Error, Worker};
 
@@ -15,20 +20,25 @@ const LIMIT: Duration = Duration::from_secs(60);
 struct Scene {
     worker: Worker,
     cm: Cm,
+    /// Descriptors are the process's.
+    _alone: MutexGuard<'static, ()>,
 }
+
+static ALONE: Mutex<()> = Mutex::new(());
 
 type Requests = Rc<RefCell<Vec<Request>>>;
 type Failures = Rc<RefCell<Vec<(Error, String)>>>;
 
 impl Scene {
     fn new(settings: &[(&str, &str)]) -> Scene {
+        let alone = ALONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         let mut builder = Context::builder();
         for (key, value) in settings {
             builder = builder.set(format!("tcp.{key}"), *value);
         }
         let worker = Worker::new(&builder.build().unwrap()).unwrap();
         let cm = worker.open_cm("tcp").unwrap();
-        Scene { worker, cm }
+        Scene { worker, cm, _alone: alone }
     }
 
     fn listen(&self) -> (Listener, SocketAddr, Requests) {
@@ -63,9 +73,15 @@ impl Scene {
 
     /// An honest client is served.
     fn serve(&self, address: SocketAddr, requests: &Requests) {
+        self.serve_from(None, address, requests);
+    }
+
+    /// The same, of an address of this machine.
+    fn serve_from(&self, source: Option<SocketAddr>, address: SocketAddr, requests: &Requests) {
         let connected = Rc::new(RefCell::new(false));
         let kept = Rc::clone(&connected);
-        let ep = self.cm.connect(address, ConnectOptions::default(), move |ep, event| match event {
+        let options = ConnectOptions { source, ..ConnectOptions::default() };
+        let ep = self.cm.connect(address, options, move |ep, event| match event {
             CmEvent::Resolved { .. } => ep.send(b"honest").unwrap(),
             CmEvent::Connected { .. } => *kept.borrow_mut() = true,
             other => panic!("{other:?}"),
@@ -215,6 +231,45 @@ fn clients_beyond_the_limit_of_all_wait_in_the_system() {
     });
     scene.until("all have their answer", || clients.iter().all(|(_, failures)| failures.borrow().len() == 1));
     assert!(clients.iter().all(|(_, failures)| failures.borrow()[0].0 == Error::REJECTED));
+}
+
+/// An honest client of the attacker's address, and one of another, after every few of the attacker's connections.
+fn serve_beside_silent_clients(scene: &Scene, address: SocketAddr, requests: &Requests, silent: usize) {
+    let call = || TcpStream::connect(address).unwrap();
+    let mut callers: VecDeque<TcpStream> = (0..silent).map(|_| call()).collect();
+    for number in 0..20 {
+        for _ in 0..5 {
+            callers.pop_front();
+            callers.push_back(call());
+        }
+        let source = (number % 2 == 0).then(|| "127.0.0.2:0".parse().unwrap());
+        scene.serve_from(source, address, requests);
+    }
+}
+
+#[test]
+fn silent_clients_in_all_places_keep_no_honest_one_out() {
+    let scene = Scene::new(&[("cm_max_pending", "16"), ("hello_timeout", "1h")]);
+    let (_listener, address, requests) = scene.listen();
+    serve_beside_silent_clients(&scene, address, &requests, 40);
+}
+
+#[test]
+fn silent_clients_leave_descriptors_to_honest_ones_and_to_the_application() {
+    const SILENT: usize = 60;
+    const TAKEN: usize = 30;
+    const RESERVED: usize = 64;
+    let scene = Scene::new(&[("reserved_descriptors", "64"), ("hello_timeout", "1h")]);
+    let (_listener, address, requests) = scene.listen();
+    let lowest = File::open("/dev/null").unwrap().as_raw_fd() as usize;
+    let limits = getrlimit(Resource::Nofile);
+    // Each silent client has a descriptor on either side.
+    let most = (lowest + SILENT + TAKEN + RESERVED) as u64;
+    setrlimit(Resource::Nofile, Rlimit { current: Some(most), ..limits }).unwrap();
+    serve_beside_silent_clients(&scene, address, &requests, SILENT);
+    let files: Vec<_> = (0..RESERVED - 8).map(|_| File::open("/dev/null")).collect();
+    setrlimit(Resource::Nofile, limits).unwrap();
+    assert!(files.iter().all(Result::is_ok), "the application has its descriptors");
 }
 
 #[test]

@@ -99,30 +99,34 @@ impl TcpCmListener {
             if self.is_destroyed.get() {
                 break;
             }
-            if self.pending.is_full() {
+            if !self.pending.has_room() {
                 self.rest();
                 break;
             }
             match socket::accept(&self.socket) {
                 Ok(Some((socket, peer))) => count += self.take(cm, socket, peer),
                 Ok(None) => break,
-                Err(error) => {
-                    self.warn(&format_args!("{error}: clients wait until there is room"));
-                    self.rest();
-                    break;
-                }
+                Err(error) => match self.pending.give_way() {
+                    Some(silent) => cm.give_way(silent),
+                    None => {
+                        self.warn(&format_args!("{error}: clients wait until there is room"));
+                        self.rest();
+                        break;
+                    }
+                },
             }
         }
         count
     }
 
     fn take(self: &Rc<Self>, cm: &Rc<TcpCm>, socket: Socket, peer: SocketAddr) -> u32 {
-        if is_among_last(&socket, cm.config().reserved_descriptors) {
-            self.warn(&"a client was dropped: the descriptors of the process are running out");
-            self.rest();
-            return 0;
-        }
-        let Some(place) = self.pending.admit(peer.ip()) else {
+        let (number, is_short) = (cm.next_number(), is_among_last(&socket, cm.config().reserved_descriptors));
+        let Some((place, goes)) = self.pending.admit(number, peer.ip(), is_short) else {
+            if is_short {
+                self.warn(&"a client was dropped: the descriptors of the process are running out");
+                self.rest();
+                return 0;
+            }
             self.warn(&format_args!(
                 "{peer} was refused: too many requests of its source wait (cm_max_pending_per_source)"
             ));
@@ -130,12 +134,15 @@ impl TcpCmListener {
             dismiss(&socket);
             return 0;
         };
+        if let Some(silent) = goes {
+            cm.give_way(silent);
+        }
         let _ = socket.set_tcp_nodelay(true);
         let deadline = Deadline::after(cm.config().hello_timeout.to_duration());
         let caller = Rc::new(Caller {
             listener: Rc::clone(self),
-            number: cm.next_number(),
-            call: RefCell::new(Some((TcpCmRequest { socket, peer, _place: place }, Inbox::default()))),
+            number,
+            call: RefCell::new(Some((TcpCmRequest { socket, peer, place }, Inbox::default()))),
             deadline,
         });
         let call = caller.call.borrow();
@@ -207,6 +214,7 @@ impl Caller {
                 0
             }
             Received::Request(private) => {
+                request.place.keep();
                 // Whatever it called, this is the address that it reached.
                 let Ok(local) = socket::local_address(&request.socket) else { return 0 };
                 if listener.is_destroyed.get() {
@@ -234,6 +242,16 @@ impl Caller {
 impl Source for Caller {
     fn on_events(self: Rc<Self>, cm: &Rc<TcpCm>, _events: Events) -> u32 {
         self.receive(cm)
+    }
+
+    fn give_way(self: Rc<Self>, cm: &Rc<TcpCm>) {
+        if let Some(request) = self.take(cm) {
+            let peer = request.peer;
+            self.listener
+                .warn(&format_args!("a client at {peer} that sent no request gave way to another one"));
+            let _ = send_frame(&request.socket, &cm::refuse(Refusal::TooMany));
+            dismiss(&request.socket);
+        }
     }
 
     fn on_deadline(self: Rc<Self>, cm: &Rc<TcpCm>) -> u32 {

@@ -54,6 +54,9 @@ trait Source {
 
     /// Its deadline has passed.
     fn on_deadline(self: Rc<Self>, cm: &Rc<TcpCm>) -> u32;
+
+    /// Another one needs its place.
+    fn give_way(self: Rc<Self>, _cm: &Rc<TcpCm>) {}
 }
 
 impl TcpCm {
@@ -95,6 +98,14 @@ impl TcpCm {
     /// Forgets a source. Its socket leaves the event set first, if it has one.
     fn forget(&self, number: u64) {
         self.sources.borrow_mut().remove(&number);
+    }
+
+    /// A source has to go for another one.
+    fn give_way(self: &Rc<Self>, number: u64) {
+        let source = self.sources.borrow().get(&number).cloned();
+        if let Some(source) = source {
+            source.give_way(self);
+        }
     }
 
     fn unwatch(&self, socket: impl AsFd) {

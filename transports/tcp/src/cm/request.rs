@@ -1,8 +1,8 @@
 //! Requests that wait for the application, and how many there may be.
 
-use std::collections::HashMap;
 use std::net::{IpAddr, Shutdown, SocketAddr};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use rustix::io::Errno;
 use rustix::net::{RecvFlags, SendFlags, recv, send};
@@ -11,67 +11,86 @@ use ucs::Error;
 use uct_plugin::Result;
 
 use crate::proto::cm::{self, Kind};
-use ucs::admission::Source;
+use ucs::admission::{Limits, Patience, Places, Source, Vacancy};
+use ucs::sys::descriptors;
 
-/// The clients of a listener that are neither accepted nor rejected. Any thread may consume a request.
-pub(super) struct Pending {
-    most: u32,
-    most_of_source: u32,
-    counts: Mutex<Counts>,
+/// The clients of a listener that are neither accepted nor rejected, by their numbers. One whose request has not arrived gives way to another
+/// one. Any thread may consume a request.
+pub(super) struct Pending(Mutex<Clients>);
+
+struct Clients {
+    places: Places<u64>,
+    patience: Patience,
 }
 
-#[derive(Default)]
-struct Counts {
-    all: u32,
-    of: HashMap<Source, u32>,
-}
+/// How long silent clients keep their places while others wait, and for how long they do not keep them again.
+const PATIENCE: Duration = Duration::from_secs(1);
+const IMPATIENCE: Duration = Duration::from_secs(10);
 
 /// The place of one client.
 pub(super) struct Place {
     pending: Arc<Pending>,
-    source: Source,
+    number: u64,
 }
 
 impl Pending {
     /// With `cm_max_pending` and `cm_max_pending_per_source`.
     pub(super) fn new(most: u32, most_of_source: u32) -> Arc<Pending> {
-        let most_of_source = if most_of_source == 0 { most.div_ceil(4) * 3 } else { most_of_source };
-        Arc::new(Pending { most, most_of_source: most_of_source.min(most), counts: Mutex::default() })
+        // Each has a descriptor.
+        let most = (most as usize).min(descriptors::limit() / 8 * 7);
+        let places = Places::new(Limits::new(most, most_of_source as usize));
+        Arc::new(Pending(Mutex::new(Clients { places, patience: Patience::new(PATIENCE, IMPATIENCE) })))
     }
 
-    fn counts(&self) -> MutexGuard<'_, Counts> {
-        self.counts.lock().unwrap_or_else(PoisonError::into_inner)
+    fn clients(&self) -> MutexGuard<'_, Clients> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Whether there is no room for one more.
-    pub(super) fn is_full(&self) -> bool {
-        self.counts().all >= self.most
-    }
-
-    /// A place for a client; `None` if its source has too many.
-    pub(super) fn admit(self: &Arc<Self>, address: IpAddr) -> Option<Place> {
-        let source = Source::of(address);
-        let mut counts = self.counts();
-        let of_source = counts.of.entry(source).or_default();
-        if *of_source >= self.most_of_source {
-            return None;
+    /// Whether one more client of some source can have a place now.
+    pub(super) fn has_room(&self) -> bool {
+        let (clients, now) = (&mut *self.clients(), Instant::now());
+        if !clients.places.is_full() {
+            return true;
         }
-        *of_source += 1;
-        counts.all += 1;
-        Some(Place { pending: Arc::clone(self), source })
+        let patience = clients.patience.at(now);
+        clients.places.next_change(now, patience).is_some_and(|change| change <= now)
+    }
+
+    /// A place for a client, and the client that has to go for it. `None` if its source has too many, or if descriptors are short and none
+    /// can go.
+    pub(super) fn admit(
+        self: &Arc<Self>,
+        number: u64,
+        address: IpAddr,
+        is_short: bool,
+    ) -> Option<(Place, Option<u64>)> {
+        let (source, now) = (Source::of(address), Instant::now());
+        let places = &mut self.clients().places;
+        let goes = match places.ask(source, is_short, (now, Duration::ZERO), |_| true) {
+            Vacancy::Free => None,
+            Vacancy::Instead(other) => Some(other),
+            Vacancy::None => return None,
+        };
+        places.add(number, source, now);
+        Some((Place { pending: Arc::clone(self), number }, goes))
+    }
+
+    /// The client that has to go for the sake of its descriptor.
+    pub(super) fn give_way(&self) -> Option<u64> {
+        self.clients().places.give_way((Instant::now(), Duration::ZERO))
+    }
+}
+
+impl Place {
+    /// The client's request has arrived.
+    pub(super) fn keep(&self) {
+        self.pending.clients().places.keep(self.number);
     }
 }
 
 impl Drop for Place {
     fn drop(&mut self) {
-        let mut counts = self.pending.counts();
-        counts.all -= 1;
-        if let Some(of_source) = counts.of.get_mut(&self.source) {
-            *of_source -= 1;
-            if *of_source == 0 {
-                counts.of.remove(&self.source);
-            }
-        }
+        self.pending.clients().places.remove(self.number);
     }
 }
 
@@ -79,7 +98,7 @@ impl Drop for Place {
 pub(crate) struct TcpCmRequest {
     pub(super) socket: Socket,
     pub(super) peer: SocketAddr,
-    pub(super) _place: Place,
+    pub(super) place: Place,
 }
 
 impl TcpCmRequest {
@@ -117,12 +136,18 @@ mod tests {
     fn one_source_leaves_room_for_others_and_gets_its_own_back() {
         let [one, other] = [1, 2].map(|last| IpAddr::from([10, 0, 0, last]));
         let pending = Pending::new(4, 0);
-        let mut places: Vec<Place> = (0..3).map(|_| pending.admit(one).unwrap()).collect();
-        assert!(pending.admit(one).is_none(), "three quarters of four");
-        assert!(!pending.is_full());
-        places.push(pending.admit(other).unwrap());
-        assert!(pending.is_full());
+        let admit = |number, address| pending.admit(number, address, false);
+        let mut places: Vec<Place> = (0..3).map(|number| admit(number, one).unwrap().0).collect();
+        places.iter().for_each(Place::keep);
+        assert!(admit(3, one).is_none(), "three quarters of four");
+        let (silent, goes) = admit(4, other).unwrap();
+        assert!(goes.is_none() && !pending.has_room(), "a silent client gets a moment");
+        let (heard, goes) = admit(5, other).unwrap();
+        assert_eq!(goes, Some(4), "all places are taken, and it has said nothing");
+        heard.keep();
+        assert!(!pending.has_room());
         places.remove(0);
-        assert!(!pending.is_full() && pending.admit(one).is_some());
+        drop(silent);
+        assert!(pending.has_room() && admit(6, one).is_some());
     }
 }
