@@ -3,9 +3,7 @@
 use std::os::fd::AsFd;
 use std::pin::{Pin, pin};
 use std::sync::{Arc, mpsc};
-#[cfg(feature = "tokio")]
-use std::task::Waker;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use ucs::event_set::EventFd;
