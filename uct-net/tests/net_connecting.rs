@@ -111,6 +111,34 @@ fn a_unix_path_is_an_address_and_is_gone_with_its_listener() {
 }
 
 #[test]
+fn a_path_is_listened_to_again_after_its_program_was_killed_and_what_is_anothers_stays() {
+    let directory = tempfile::tempdir().expect("a directory");
+    let path = |name: &str| directory.path().join(name);
+    // As a program leaves it that is killed.
+    drop(std::os::unix::net::UnixListener::bind(path("left")).expect("it is free"));
+    std::fs::write(path("file"), "text").expect("a file");
+    let net = net(support::patient());
+    net.block_on(async {
+        let left = format!("unix:{}", path("left").display());
+        let listener = net.listen(&left).await.expect("nobody listens there");
+        let error = net.listen(&left).await.expect_err("the first one listens");
+        assert_eq!((error.stage, error.status), (Stage::Listen, Status::BUSY));
+        assert!(error.to_string().contains("another program listens there: choose another"), "{error}");
+        let error = net.listen(format!("unix:{}", path("file").display())).await.expect_err("a file");
+        assert!(error.to_string().contains("a regular file is there: remove it"), "{error}");
+        let missing = net.listen(format!("unix:{}", path("no/such").display())).await;
+        assert!(missing.expect_err("no directory").to_string().contains("make the directory first"));
+        // The name is another's by now.
+        std::fs::remove_file(path("left")).expect("removed");
+        let _successor = net.listen(&left).await.expect("the name is free");
+        drop(listener);
+        assert!(path("left").exists());
+    });
+    assert_eq!(std::fs::read(path("file")).expect("it stays"), b"text");
+    assert!(!path("left").exists());
+}
+
+#[test]
 fn a_name_is_looked_up() {
     pair(
         support::patient(),

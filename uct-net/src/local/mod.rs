@@ -18,6 +18,7 @@ pub(crate) mod lane;
 pub(crate) mod listen;
 pub(crate) mod message;
 pub(crate) mod net;
+mod path;
 #[cfg(feature = "tls")]
 mod peer_loss;
 #[cfg(feature = "tls")]

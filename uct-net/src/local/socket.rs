@@ -18,6 +18,7 @@ use super::bytes::{Bytes, Raw, watch};
 use super::channel::Channel;
 use super::conn::Conn;
 use super::handshake_link::{HandshakeLink, LaneSource, Origin};
+use super::path::{self, Name};
 use super::reactor::{Reactor, Underway, Watched};
 #[cfg(feature = "tls")]
 use super::session::{self, Session};
@@ -102,6 +103,8 @@ pub(crate) struct FrameSocket {
 
 /// A socket that is called.
 pub(crate) struct ListeningSocket {
+    /// Removed ahead of the end of the socket: nobody takes it over meanwhile.
+    _name: Option<Name>,
     socket: Watched<Raw>,
     place: Place,
 }
@@ -110,9 +113,11 @@ impl ListeningSocket {
     pub(crate) fn bind(reactor: &Rc<Reactor>, place: &Place, backlog: i32) -> Result<ListeningSocket> {
         let failed = |error: std::io::Error| {
             let hint = match error.kind() {
-                std::io::ErrorKind::AddrInUse => {
+                // Otherwise the reason has the remedy.
+                std::io::ErrorKind::AddrInUse if error.raw_os_error().is_some() => {
                     Some("another program listens there; choose another port or path")
                 }
+                std::io::ErrorKind::NotFound => Some("make the directory first, or choose another path"),
                 std::io::ErrorKind::AddrNotAvailable => Some("no interface of this machine has that address"),
                 std::io::ErrorKind::PermissionDenied => {
                     Some("ports below 1024 and foreign directories need privileges")
@@ -129,7 +134,15 @@ impl ListeningSocket {
         if let Place::Ip(_) = place {
             socket.set_reuse_address(true).map_err(failed)?;
         }
-        socket.bind(&address).map_err(failed)?;
+        let name = match place {
+            Place::Unix(path) if path::is_in_file_system(path) => {
+                Some(Name::bind(&socket, path).map_err(failed)?)
+            }
+            _ => {
+                socket.bind(&address).map_err(failed)?;
+                None
+            }
+        };
         socket.listen(backlog).map_err(failed)?;
         let place = match socket.local_addr().ok().and_then(|address| address.as_socket()) {
             Some(address) => Place::Ip(address),
@@ -137,7 +150,7 @@ impl ListeningSocket {
         };
         let socket =
             reactor.watch(Raw(socket)).map_err(|error| failed(std::io::Error::other(error.to_string())))?;
-        Ok(ListeningSocket { socket, place })
+        Ok(ListeningSocket { _name: name, socket, place })
     }
 
     pub(crate) fn place(&self) -> &Place {
@@ -162,16 +175,6 @@ impl ListeningSocket {
             };
             FrameSocket::new(reactor, socket, peer).map_err(|error| failed(error.to_string()))
         })
-    }
-}
-
-impl Drop for ListeningSocket {
-    fn drop(&mut self) {
-        if let Place::Unix(path) = &self.place
-            && self.socket.check_fork().is_ok()
-        {
-            let _ = std::fs::remove_file(path);
-        }
     }
 }
 
@@ -466,5 +469,8 @@ fn dial_failed(place: &Place, error: &std::io::Error) -> Error {
 }
 
 fn status_of(error: &std::io::Error) -> ucs::Error {
+    if error.kind() == std::io::ErrorKind::AddrInUse {
+        return ucs::Error::BUSY;
+    }
     error.raw_os_error().map_or(ucs::Error::IO_ERROR, ucs::Error::from_errno)
 }
