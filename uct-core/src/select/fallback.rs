@@ -4,36 +4,85 @@
 //! loss. One that refuses to open, or whose peer is behind an obstacle, is; and one that serves too few endpoints, unless another transport
 //! on its device is chosen.
 
+use std::collections::BTreeSet;
+use std::sync::{Mutex, PoisonError};
+
 use super::explain::{Candidate, Explanation};
+use super::peer::NOT_OFFERED;
 use super::verdict::{Stage, Verdict};
 use crate::resource::DeviceKind;
 
+/// Causes that are remembered. No process has as many.
+const MOST_CAUSES: usize = 64;
+
+/// The causes of which this process has been warned.
+static WARNED: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
+
 /// What fell back to what, and why.
 pub(super) fn warning(explanation: &Explanation) -> Option<String> {
-    let chosen = explanation.chosen()?;
-    let lost: Vec<String> = explanation
-        .candidates
-        .iter()
-        .filter(|candidate| is_nearer_or_other_network(candidate, chosen))
-        .filter_map(|candidate| match &candidate.verdict {
-            Verdict::Rejected { stage, check, hint } if is_loss(*stage, candidate, chosen) => {
-                Some(format!("{} ({check} → {hint})", candidate.name()))
-            }
-            _ => None,
-        })
-        .collect();
-    if lost.is_empty() {
-        return None;
-    }
-    Some(format!("fell back to {}, slower than {} would be", chosen.name(), lost.join(", ")))
+    let (chosen, lost) = lost(explanation)?;
+    Some(format!("fell back to {}, slower than {} would be", chosen.name(), listed(&lost)))
 }
 
-fn is_loss(stage: Stage, candidate: &Candidate, chosen: &Candidate) -> bool {
+/// Whether the process has not been warned of this cause yet. Many peers may be behind one obstacle, so the cause is what has to be removed
+/// and not what the transport says about the peer.
+pub(super) fn is_news(explanation: &Explanation) -> bool {
+    let Some((chosen, lost)) = lost(explanation) else { return false };
+    let causes = lost.iter().map(|candidate| {
+        let Verdict::Rejected { stage, check, hint } = &candidate.verdict else { return String::new() };
+        let reason = if *stage == Stage::Impeded { hint } else { check };
+        format!("{} {stage:?} {reason}\n", candidate.name())
+    });
+    let cause = format!("{}\n{}", chosen.transport, causes.collect::<String>());
+    let mut warned = WARNED.lock().unwrap_or_else(PoisonError::into_inner);
+    warned.len() < MOST_CAUSES && warned.insert(cause)
+}
+
+/// The choice, and what was lost; `None` if nothing was.
+fn lost(explanation: &Explanation) -> Option<(&Candidate, Vec<&Candidate>)> {
+    let chosen = explanation.chosen()?;
+    let is_lost = |candidate: &&Candidate| match &candidate.verdict {
+        Verdict::Rejected { stage, .. } => {
+            is_nearer_or_other_network(candidate, chosen) && is_loss(*stage, candidate, chosen, explanation)
+        }
+        _ => false,
+    };
+    let lost: Vec<&Candidate> = explanation.candidates.iter().filter(is_lost).collect();
+    (!lost.is_empty()).then_some((chosen, lost))
+}
+
+/// Candidates with their reasons. Those with the same reason are together.
+pub(super) fn listed(lost: &[&Candidate]) -> String {
+    let mut groups: Vec<(Vec<String>, String)> = Vec::new();
+    for candidate in lost {
+        let Verdict::Rejected { check, hint, .. } = &candidate.verdict else { continue };
+        let reason = format!("{check} → {hint}");
+        match groups.iter_mut().find(|(_, of_group)| *of_group == reason) {
+            Some((names, _)) => names.push(candidate.name()),
+            None => groups.push((vec![candidate.name()], reason)),
+        }
+    }
+    let groups = groups.iter().map(|(names, reason)| format!("{} ({reason})", names.join(" and ")));
+    groups.collect::<Vec<_>>().join(", ")
+}
+
+fn is_loss(stage: Stage, candidate: &Candidate, chosen: &Candidate, explanation: &Explanation) -> bool {
     match stage {
-        Stage::Open | Stage::Impeded => true,
+        // What does not open has not seen the peer. Another transport of its kind may know that the peer is out of reach.
+        Stage::Open => !leads_nowhere(candidate.device_kind, explanation),
+        Stage::Impeded => true,
         Stage::Endpoints => candidate.device != chosen.device,
         _ => false,
     }
+}
+
+/// Whether a kind of device shorter than a network does not lead to the peer, which is another process or on another machine.
+fn leads_nowhere(kind: Option<DeviceKind>, explanation: &Explanation) -> bool {
+    kind != Some(DeviceKind::Network)
+        && explanation.candidates.iter().any(|other| {
+            other.device_kind == kind
+                && matches!(&other.verdict, Verdict::Rejected { stage: Stage::Unreachable, hint, .. } if hint != NOT_OFFERED)
+        })
 }
 
 fn is_nearer_or_other_network(candidate: &Candidate, chosen: &Candidate) -> bool {

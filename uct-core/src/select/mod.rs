@@ -191,8 +191,8 @@ impl Selector {
         least.map(|(_, request)| request)
     }
 
-    /// Takes the cheapest candidate; of measured times within a tenth of the fastest, the one that the models prefer. A fallback to a slower one is a
-    /// warning in the log, an error or nothing, according to the key `fallback`.
+    /// Takes the cheapest candidate; of measured times within a tenth of the fastest, the one that the models prefer. A fallback to a slower one is an
+    /// error, nothing, or a warning in the log, one for each cause in a process, according to the key `fallback`.
     ///
     /// # Errors
     /// Nothing can be chosen, or only what the configuration forbids.
@@ -208,7 +208,8 @@ impl Selector {
         let Some(warning) = &explanation.fallback else { return Ok(()) };
         match self.context.core_config().fallback {
             Fallback::Allow => {}
-            Fallback::Warn => ucs::log::warn!("{warning}"),
+            Fallback::Warn if fallback::is_news(explanation) => ucs::log::warn!("{warning}"),
+            Fallback::Warn => ucs::log::debug!("{warning}"),
             Fallback::Error => {
                 let (warning, explanation) = (warning.clone(), explanation.clone());
                 return Err(SelectError::Fallback { warning, explanation });

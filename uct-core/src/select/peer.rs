@@ -38,6 +38,9 @@ pub struct PeerAddresses {
     pub ifaces: Vec<PeerIface>,
 }
 
+/// The hint where the peer has no address of a transport: nothing is known about where it is.
+pub(super) const NOT_OFFERED: &str = "see the peer's own explanation; both sides need the transport";
+
 impl PeerAddresses {
     /// The addresses of open interfaces; one whose address is not available is left out.
     pub fn of(ifaces: &[Iface]) -> PeerAddresses {
@@ -148,8 +151,7 @@ impl PeerAddresses {
         }
         if refusals.is_empty() {
             let check = format!("the peer offers no {}", own.transport);
-            let hint = "see the peer's own explanation; both sides need the transport";
-            return Err(Box::new(rejected(Stage::Unreachable, check, hint)));
+            return Err(Box::new(rejected(Stage::Unreachable, check, NOT_OFFERED)));
         }
         if unlisted > 0 {
             refusals.push(format!("and {unlisted} more"));

@@ -119,6 +119,92 @@ fn a_fall_back_is_an_error_a_warning_or_nothing() {
     }
 }
 
+/// The warnings about choices, one after the other: of each the chosen transport, and the others with their stage, reason and remedy.
+fn warnings_about(choices: &[(&str, &[(&str, Stage, &str, &str)])]) -> usize {
+    let selector = Selector::open(&worker(&[]), &IfaceOptions::default()).expect("a transport");
+    let explanation = selector.explain(&Request::new(Operation::AmShort, 8), None);
+    let warnings = Warnings::default();
+    let count = Arc::clone(&warnings.0);
+    tracing::subscriber::with_default(warnings, || {
+        for (transport, others) in choices {
+            let mut chosen = explanation.chosen().expect("it sends short messages").clone();
+            (chosen.transport, chosen.device_kind) = ((*transport).to_owned(), Some(DeviceKind::Network));
+            let others = others.iter().map(|(transport, stage, check, hint)| Candidate {
+                transport: (*transport).to_owned(),
+                device_kind: Some(DeviceKind::SharedMemory),
+                verdict: rejected(*stage, *check, hint),
+                ..chosen.clone()
+            });
+            let candidates = others.chain([chosen.clone()]).collect();
+            let mut explanation = Explanation { candidates, ..explanation.clone() };
+            explanation.fallback = fallback::warning(&explanation);
+            assert!(explanation.fallback.is_some());
+            selector.permit(&explanation).expect("it is a warning");
+        }
+    });
+    count.load(Ordering::Relaxed)
+}
+
+#[test]
+fn a_fall_back_is_one_warning_for_each_cause_however_many_peers_it_concerns() {
+    const SHARE: &str = "share a directory";
+    let peer = |words| [("one_shm", Stage::Impeded, words, SHARE), ("two_shm", Stage::Impeded, words, SHARE)];
+    let same = ["the peer is in net:[1]", "the peer is in net:[2]", "the peer is in net:[1]"].map(peer);
+    let [first, second, third] = [&same[0], &same[1], &same[2]].map(|others| ("far", &others[..]));
+    assert_eq!(warnings_about(&[first, second, third]), 1);
+    assert_eq!(warnings_about(&[first]), 0, "another selector of the process");
+    let another = [("one_shm", Stage::Impeded, "the peer is in pid:[1]", "run both in one")];
+    assert_eq!(warnings_about(&[("far", &another), ("far", &another)]), 1, "another obstacle");
+    assert_eq!(warnings_about(&[("farther", same[0].as_slice())]), 1, "another choice");
+    let refused = |words| [("one_shm", Stage::Open, words, "")];
+    let [full, denied] = ["no room", "not permitted"].map(refused);
+    assert_eq!(
+        warnings_about(&[("far", &full), ("far", &denied), ("far", &full)]),
+        2,
+        "two reasons of this side"
+    );
+}
+
+#[test]
+fn transports_with_one_obstacle_are_named_together() {
+    let lost = |transport: &str, check: &str| Candidate {
+        transport: transport.to_owned(),
+        device: Some("memory".to_owned()),
+        ..Candidate::named(transport, rejected(Stage::Impeded, check, "share it"))
+    };
+    let lost =
+        [lost("posix", "none in common"), lost("sysv", "no ipc in common"), lost("cma", "none in common")];
+    assert_eq!(
+        fallback::listed(&lost.each_ref()),
+        "posix/memory and cma/memory (none in common → share it), sysv/memory (no ipc in common → share it)"
+    );
+}
+
+#[test]
+fn for_a_peer_on_another_machine_shared_memory_that_does_not_open_is_no_loss() {
+    let selector = Selector::open(&worker(&[]), &IfaceOptions::default()).expect("a transport");
+    let explanation = selector.explain(&Request::new(Operation::AmShort, 8), None);
+    let mut chosen = explanation.chosen().expect("it sends short messages").clone();
+    (chosen.transport, chosen.device_kind) = ("tcp".to_owned(), Some(DeviceKind::Network));
+    let beside = |transport: &str, verdict| Candidate {
+        transport: transport.to_owned(),
+        device_kind: Some(DeviceKind::SharedMemory),
+        verdict,
+        ..chosen.clone()
+    };
+    let is_loss = |other| {
+        let refused = beside("posix", rejected(Stage::Open, "it has no room", ""));
+        let candidates = vec![refused, beside("sysv", other), chosen.clone()];
+        fallback::warning(&Explanation { candidates, ..explanation.clone() }).is_some()
+    };
+    assert!(!is_loss(rejected(Stage::Unreachable, "memory: the peer runs on another machine", "")));
+    assert!(is_loss(rejected(Stage::Impeded, "memory: another namespace", "")));
+    assert!(
+        is_loss(rejected(Stage::Unreachable, "the peer offers no sysv", peer::NOT_OFFERED)),
+        "nothing is known"
+    );
+}
+
 #[test]
 fn a_loss_is_what_is_nearer_or_another_transport_of_the_network() {
     let selector = Selector::open(&worker(&[]), &IfaceOptions::default()).expect("a transport");
