@@ -199,7 +199,7 @@ impl Endpoint for TcpEp {
     fn flush(&self, flags: Flush, completion: Option<Completion>) -> Result<Outcome> {
         let Some(conn) = self.conn.get() else { return Ok(Outcome::Done) };
         if flags.cancel {
-            conn.cancel(self.member.owner);
+            conn.cancel(&self.iface.shared, self.member.owner);
             return Ok(Outcome::Done);
         }
         if !self.group.is_empty() {

@@ -174,7 +174,7 @@ impl Iface for TcpIface {
     fn flush(&self, flags: Flush, completion: Option<Completion>) -> Result<Outcome> {
         if flags.cancel {
             for conn in self.table.all() {
-                conn.cancel_all();
+                conn.cancel_all(&self.shared);
             }
             return Ok(Outcome::Done);
         }

@@ -7,7 +7,6 @@
 //! Buffers are mapped, so that a page of one is memory of the machine's once something was written to it, and no earlier: a buffer of
 //! 256 KiB for short messages takes a page or two, and a length that a peer announces costs nothing until its bytes come.
 
-use std::alloc::{Layout, handle_alloc_error};
 use std::cell::{Cell, RefCell};
 use std::ptr::NonNull;
 
@@ -240,10 +239,9 @@ pub(crate) struct TxBuffer {
 }
 
 impl TxBuffer {
-    /// A buffer of this many bytes; they are zero. The program ends where there is no memory, as with a `Vec`.
-    pub(crate) fn new(size: usize) -> TxBuffer {
-        let no_memory = |_| handle_alloc_error(Layout::new::<u8>());
-        TxBuffer { memory: map(size.max(1), ALIGNMENT).unwrap_or_else(no_memory), size }
+    /// A buffer of this many bytes; they are zero.
+    pub(crate) fn new(size: usize) -> Result<TxBuffer> {
+        Ok(TxBuffer { memory: map(size.max(1), ALIGNMENT)?, size })
     }
 
     /// Its first byte.
@@ -275,8 +273,9 @@ impl TxPool {
     }
 
     /// A buffer; its bytes are anything.
-    pub(crate) fn get(&self) -> TxBuffer {
-        self.free.borrow_mut().pop().unwrap_or_else(|| TxBuffer::new(self.size))
+    pub(crate) fn get(&self) -> Result<TxBuffer> {
+        let kept = self.free.borrow_mut().pop();
+        kept.map_or_else(|| TxBuffer::new(self.size), Ok)
     }
 
     /// Takes a buffer back.

@@ -186,7 +186,11 @@ impl Conn {
     pub(crate) fn on_broken(self: &Rc<Self>, shared: &Shared) {
         while self.state.get() == State::Established && self.receive(shared).any {}
         if let Some(error) = self.broken.get() {
-            self.fail(shared, error, "the connection was lost while sending");
+            let reason = match error {
+                Error::NO_MEMORY => "there is no memory for a send buffer",
+                _ => "the connection was lost while sending",
+            };
+            self.fail(shared, error, reason);
         }
     }
 
@@ -330,9 +334,9 @@ impl Conn {
     }
 
     /// Gives up on what an owner has outstanding.
-    pub(crate) fn cancel(&self, owner: u32) {
+    pub(crate) fn cancel(&self, shared: &Shared, owner: u32) {
         let mut ended = Vec::new();
-        self.detach_vectors(owner, &mut ended);
+        self.detach_vectors(shared, owner, &mut ended);
         let (own, others): (Vec<_>, Vec<_>) =
             self.flushes.take().into_iter().partition(|(other, _)| *other == owner);
         *self.flushes.borrow_mut() = others;
@@ -344,10 +348,10 @@ impl Conn {
     }
 
     /// The same for all of its endpoints.
-    pub(crate) fn cancel_all(&self) {
+    pub(crate) fn cancel_all(&self, shared: &Shared) {
         let members: Vec<_> = self.members.borrow().iter().filter_map(Weak::upgrade).collect();
         for member in members {
-            self.cancel(member.owner);
+            self.cancel(shared, member.owner);
         }
     }
 

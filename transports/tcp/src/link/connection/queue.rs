@@ -6,7 +6,7 @@
 use std::collections::VecDeque;
 use std::rc::Rc;
 
-use uct_plugin::{Completion, Iov};
+use uct_plugin::{Completion, Iov, Result};
 
 use crate::io::buffer::{TxBuffer, TxPool};
 use crate::io::pieces::{Memory, Pieces};
@@ -155,23 +155,35 @@ impl Queue {
         }
     }
 
-    /// Copies what is left of an owner's zero-copy operations, so that their memory is free; hands over their completions.
-    pub(super) fn detach(&mut self, owner: u32, ended: &mut impl Extend<Completion>) {
+    /// Copies what is left of an owner's zero-copy operations, so that their memory is free; hands over their completions. After an error
+    /// bytes are missing: there was no memory for the copy.
+    pub(super) fn detach(&mut self, owner: u32, ended: &mut impl Extend<Completion>) -> Result {
+        let mut outcome = Ok(());
         for segment in &mut self.segments {
             if let Segment::Vector(vector) = segment
                 && vector.owner == owner
             {
-                let (end, buffer) = (vector.left, TxBuffer::new(vector.left));
+                ended.extend(vector.completion.take());
+                let end = vector.left;
+                let buffer = match TxBuffer::new(end) {
+                    Ok(buffer) => buffer,
+                    Err(error) => {
+                        outcome = Err(error);
+                        self.bytes -= end;
+                        vector.skip(end);
+                        continue;
+                    }
+                };
                 let mut place = buffer.base();
                 for block in &vector.blocks {
                     // SAFETY: the buffer has room for all that is left of the vector.
                     unsafe { block.write(place) };
                     place = place.wrapping_add(block.length());
                 }
-                ended.extend(vector.completion.take());
                 *segment = Segment::Copied { buffer: Rc::new(buffer), start: 0, end };
             }
         }
+        outcome
     }
 
     /// Puts another queue ahead of this one.

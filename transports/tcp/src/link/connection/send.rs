@@ -181,8 +181,7 @@ impl Conn {
         if self.queued_bytes() + bytes > shared.queue_limit() {
             return Err(Error::NO_RESOURCE);
         }
-        self.new_tail(shared);
-        Ok(())
+        self.new_tail(shared)
     }
 
     /// Whether the largest short or bcopy message would be taken.
@@ -204,14 +203,15 @@ impl Conn {
         self.queue.borrow().copied()
     }
 
-    fn new_tail(&self, shared: &Shared) {
+    fn new_tail(&self, shared: &Shared) -> Result {
         self.note_collected(shared);
         self.sync_tail();
-        let (start, size) = self.queue.borrow_mut().push_buffer(shared.tx_buffer());
+        let (start, size) = self.queue.borrow_mut().push_buffer(shared.tx_buffer()?);
         self.tail.set(start);
         self.tail_left.set(size);
         self.ready.set(false);
         self.mark_dirty(shared);
+        Ok(())
     }
 
     fn sync_tail(&self) {
@@ -237,12 +237,14 @@ impl Conn {
         self.dirty.set(false);
     }
 
-    /// Queues bytes at the end, regardless of the limit: responses, and rests of frames.
+    /// Queues bytes at the end, regardless of the limit: responses, and rests of frames. Without memory for them the connection breaks.
     pub(crate) fn append<'a>(&self, shared: &Shared, bytes: impl Into<Memory<'a>>) {
         let mut bytes = bytes.into();
         while !bytes.is_empty() {
-            if self.tail_left.get() == 0 {
-                self.new_tail(shared);
+            if self.tail_left.get() == 0
+                && let Err(error) = self.new_tail(shared)
+            {
+                return self.break_off(shared, error);
             }
             let (part, behind) = bytes.split_at(self.tail_left.get());
             let length = part.length();
@@ -456,8 +458,11 @@ impl Conn {
     }
 
     /// Ends the zero-copy operations of an owner without waiting for the socket.
-    pub(super) fn detach_vectors(&self, owner: u32, ended: &mut Vec<Completion>) {
-        self.queue.borrow_mut().detach(owner, ended);
+    pub(super) fn detach_vectors(&self, shared: &Shared, owner: u32, ended: &mut Vec<Completion>) {
+        let copied = self.queue.borrow_mut().detach(owner, ended);
+        if let Err(error) = copied {
+            self.break_off(shared, error);
+        }
     }
 
     /// Takes what another connection has queued ahead of everything else.

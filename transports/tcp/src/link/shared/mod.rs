@@ -298,7 +298,7 @@ impl Shared {
         }
     }
 
-    pub(crate) fn tx_buffer(&self) -> TxBuffer {
+    pub(crate) fn tx_buffer(&self) -> Result<TxBuffer> {
         self.tx_pool.get()
     }
 

@@ -115,7 +115,7 @@ fn a_flush_ends_when_what_was_ahead_of_it_has_left() {
     assert_eq!(bed.conn.flush_for(&bed.iface.shared, 2, third.completion()), Ok(Outcome::InProgress));
     bed.progress();
     assert_eq!(endings[1].status(), None);
-    bed.conn.cancel(2);
+    bed.conn.cancel(&bed.iface.shared, 2);
     assert_eq!((endings[1].status(), endings[2].status()), (None, Some(Error::CANCELED.status().raw())));
     bed.read_all();
     assert_eq!((endings[0].status(), endings[1].status()), (None, Some(UCT_OK)));

@@ -20,6 +20,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use socket2::Socket;
+use ucs::units::MemSize;
 use ucs::{Error, Result};
 use uct_plugin::abi::*;
 use uct_plugin::traits::ErrorHandler;
@@ -99,15 +100,18 @@ impl Bed {
 
     /// The same whose messages have writable bytes ahead of them.
     fn with_headroom(settings: &'static [(&'static str, &'static str)], headroom: usize) -> Bed {
-        let mut bed = Bed::with(settings, headroom);
+        Bed::with(settings, headroom).established()
+    }
+
+    fn established(mut self) -> Bed {
         let (ours, theirs) = UnixStream::pair().unwrap();
         ours.set_nonblocking(true).unwrap();
         theirs.set_nonblocking(true).unwrap();
-        bed.peer = theirs;
-        bed.conn.establish(&bed.iface.shared, &bed.hello(HelloKind::Hello), Some(Socket::from(ours)));
-        assert_eq!(bed.conn.state(), State::Established);
-        bed.iface.advance();
-        bed
+        self.peer = theirs;
+        self.conn.establish(&self.iface.shared, &self.hello(HelloKind::Hello), Some(Socket::from(ours)));
+        assert_eq!(self.conn.state(), State::Established);
+        self.iface.advance();
+        self
     }
 
     /// A connection without a socket; the peer's end is connected to nothing.
@@ -116,7 +120,17 @@ impl Bed {
     }
 
     fn with(settings: &'static [(&'static str, &'static str)], headroom: usize) -> Bed {
-        let config = TcpConfig::from_settings(&Values(settings)).unwrap();
+        Bed::of(TcpConfig::from_settings(&Values(settings)).unwrap(), headroom)
+    }
+
+    /// A established connection of an interface whose send buffers are larger than all memory.
+    fn without_memory() -> Bed {
+        let mut config = TcpConfig::from_settings(&Values(&[])).unwrap();
+        config.tx_buf_size = MemSize::new(1 << 48);
+        Bed::of(config, 0).established()
+    }
+
+    fn of(config: TcpConfig, headroom: usize) -> Bed {
         let inbox = Rc::new(Inbox::default());
         let mut slots: Vec<_> =
             (0..UCT_AM_IDS).map(|id| Slot { id: id as u8, inbox: Rc::as_ptr(&inbox) }).collect();

@@ -6,7 +6,7 @@ use crate::io::buffer::{TxBuffer, TxPool};
 use crate::io::pieces::PIECES;
 
 fn copied(queue: &mut Queue, bytes: &[u8], free: usize) {
-    let (start, _) = queue.push_buffer(TxBuffer::new(bytes.len() + free));
+    let (start, _) = queue.push_buffer(TxBuffer::new(bytes.len() + free).unwrap());
     // SAFETY: the buffer has room for the bytes.
     unsafe { start.copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
     queue.set_tail(free);
@@ -59,7 +59,7 @@ fn a_detached_vector_is_copied_from_where_it_was() {
         let mut taken = if left == 0 { Vec::new() } else { take(&mut queue, left, &mut ended) };
         let already = ended.len();
         assert_eq!(already, usize::from(left >= 30));
-        queue.detach(1, &mut ended);
+        queue.detach(1, &mut ended).unwrap();
         assert_eq!(ended.len(), 1, "the other owner's is left alone");
         assert_eq!(queue.bytes(), 60 - left);
         if already == 0 {
@@ -70,6 +70,23 @@ fn a_detached_vector_is_copied_from_where_it_was() {
         assert_eq!(taken, data, "{left} bytes had left");
         assert_eq!((ended.len(), queue.bytes()), (2, 0));
     }
+}
+
+#[test]
+fn a_vector_that_no_memory_is_left_for_is_dropped_and_ends() {
+    let data = pattern(30);
+    let mut endings = [Ending::new(), Ending::new()];
+    // More than all memory: nothing reads it, since there is no room for the copy.
+    let mut large = entries(&[&data[..10]]);
+    large[0].length = 1 << 48;
+    let small = entries(&[&data[10..]]);
+    let (mut queue, mut ended) = (Queue::default(), Vec::new());
+    for (entries, ending) in [&large, &small].into_iter().zip(&mut endings) {
+        queue.push_vector(vector(entries), 0, 1, ending.completion());
+    }
+    assert_eq!(queue.detach(1, &mut ended), Err(Error::NO_MEMORY));
+    assert_eq!((ended.len(), queue.bytes()), (2, 20), "both have ended, and one was copied");
+    assert_eq!(take(&mut queue, 30, &mut ended), data[10..]);
 }
 
 #[test]
@@ -97,7 +114,7 @@ fn a_call_takes_as_many_pieces_as_fit_and_no_empty_ones() {
     let data = pattern(3 * (PIECES + 6));
     let blocks: Vec<&[u8]> = data.chunks(3).flat_map(|block| [&block[..0], block]).collect();
     let (entries, mut queue, mut ended) = (entries(&blocks), Queue::default(), Vec::new());
-    queue.push_buffer(TxBuffer::new(8));
+    queue.push_buffer(TxBuffer::new(8).unwrap());
     queue.push_vector(vector(&entries), 0, 1, None);
     assert_eq!(queue.pieces().len(), PIECES);
     assert_eq!(take(&mut queue, 1000, &mut ended), data[..3 * PIECES]);

@@ -122,9 +122,9 @@ fn what_is_cancelled_or_fails_ends_and_a_late_answer_goes_nowhere() {
     let (mut memory, mut here, bed) = (pattern(100), [0; 100], Bed::new(&[]));
     let far = Far::of(&mut memory);
     let waiter = get(&bed, &far, &mut here);
-    bed.conn.cancel(2);
+    bed.conn.cancel(&bed.iface.shared, 2);
     assert_eq!(waiter.result(), None, "it is another owner's");
-    bed.conn.cancel(1);
+    bed.conn.cancel(&bed.iface.shared, 1);
     assert_eq!(waiter.result(), Some(Err(Error::CANCELED)));
     bed.write(&far.answers(&bed.read_all())[0]);
     assert_eq!((bed.failure(), here), (None, [0; 100]));

@@ -245,7 +245,7 @@ fn a_vector_ends_when_its_last_byte_has_left_or_when_it_is_cancelled() {
         sent.extend(frame(9, &data));
     }
     bed.progress();
-    bed.conn.cancel(2);
+    bed.conn.cancel(&bed.iface.shared, 2);
     assert_eq!((endings[0].status(), endings[1].status()), (None, Some(Error::CANCELED.status().raw())));
     assert!(bed.read_all() == sent);
     assert_eq!(endings[0].status(), Some(UCT_OK));
@@ -266,6 +266,28 @@ fn a_send_that_fails_has_no_room_until_progress_ends_the_connection() {
     assert_eq!(bed.messages(), [(4, b"later".to_vec())]);
     assert!(bed.failure().is_some());
     assert_eq!(bed.send(1, b"more"), Err(bed.failure().unwrap()));
+}
+
+#[test]
+fn a_message_that_no_memory_is_left_for_is_refused_and_an_incomplete_one_ends_the_connection() {
+    let bed = Bed::without_memory();
+    let payload = [7; 8000];
+    // The socket takes some at once; the first that it takes in part cannot be completed.
+    while bed.conn.error().is_none() {
+        bed.iface.shared.next_epoch();
+        bed.send(3, &payload).unwrap();
+    }
+    assert_eq!(bed.conn.state(), State::Established, "progress ends it");
+    bed.progress();
+    assert_eq!(bed.failure(), Some(Error::NO_MEMORY));
+
+    let bed = Bed::without_memory();
+    bed.iface.shared.next_epoch();
+    bed.send(3, b"first").unwrap();
+    assert_eq!(bed.send(3, b"it would be collected"), Err(Error::NO_MEMORY));
+    bed.iface.shared.next_epoch();
+    bed.send(3, b"second").unwrap();
+    assert_eq!(bed.read(), [frame(3, b"first"), frame(3, b"second")].concat());
 }
 
 #[test]
