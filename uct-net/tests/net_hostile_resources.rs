@@ -1,5 +1,5 @@
-//! A server of each flavour to which strangers leave no descriptor: it goes on with the connections that it has, and takes callers again when there
-//! is room. Each server is a process of its own, whose limits this one changes.
+//! A server of each flavour to which its peers leave no descriptor, or no memory: it goes on with the connections that it has, and takes callers
+//! again when there is room. Each server is a process of its own, whose limits this one changes.
 
 mod support;
 
@@ -21,6 +21,11 @@ use uct_net::local;
 const FLAVOUR: &str = "UCT_NET_TEST_FLAVOUR";
 /// Up to so many descriptors more than it has are permitted to a server.
 const SPARE: u64 = 20;
+/// Bytes of memory that are not enough for a message of 64 MiB, and for all else.
+const TOO_LITTLE: u64 = 8 << 20;
+/// What a server may have more or less of.
+const DESCRIPTORS: &str = "descriptors";
+const MEMORY: &str = "memory";
 /// How long a caller tries that may be in vain.
 const ATTEMPT: Duration = Duration::from_millis(500);
 
@@ -60,10 +65,10 @@ impl Server {
         }
     }
 
-    /// Permits it so many descriptors more than it has; `None`: as many as the system does.
-    fn permit(&mut self, spare: Option<u64>) {
+    /// Permits it so much more of something than it has; `None`: as much as the system does.
+    fn permit(&mut self, what: &str, spare: Option<u64>) {
         let spare = spare.map_or("all".to_owned(), |spare| spare.to_string());
-        writeln!(self.commands, "{spare}").expect("it reads");
+        writeln!(self.commands, "{what} {spare}").expect("it reads");
         self.answer("permitted ");
     }
 
@@ -87,15 +92,25 @@ impl Drop for Server {
 /// Carries out what the parent requests of this process.
 fn obey() {
     for line in std::io::stdin().lines() {
-        let limits = getrlimit(Resource::Nofile);
-        let current = match line.expect("text").parse() {
+        let line = line.expect("text");
+        let (what, spare) = line.split_once(' ').expect("what, and how much");
+        let resource = if what == DESCRIPTORS { Resource::Nofile } else { Resource::As };
+        let limits = getrlimit(resource);
+        let current = spare.parse().map_or(limits.maximum, |spare| match resource {
             // The limit is one of numbers: ahead of it so many are free.
-            Ok(spare) => (0..).filter(|number| !is_open(*number)).nth(spare),
-            Err(_) => limits.maximum,
-        };
-        setrlimit(Resource::Nofile, Rlimit { current, ..limits }).expect("up to the maximum");
+            Resource::Nofile => (0..).filter(|number| !is_open(*number)).nth(spare),
+            _ => Some(mapped() + spare as u64),
+        });
+        setrlimit(resource, Rlimit { current, ..limits }).expect("up to the maximum");
         println!("\npermitted {current:?}");
     }
+}
+
+/// Bytes of the address space that are in use.
+fn mapped() -> u64 {
+    let pages = std::fs::read_to_string("/proc/self/statm").expect("memory of this process");
+    let pages: u64 = pages.split(' ').next().and_then(|pages| pages.parse().ok()).expect("a number first");
+    pages * rustix::param::page_size() as u64
 }
 
 fn is_open(number: u64) -> bool {
@@ -161,6 +176,41 @@ async fn exchange(connection: &local::Connection, number: u64) {
     assert_eq!(*message, number.to_le_bytes());
 }
 
+/// A message for which the server has no memory ends its own connection at most, with a reason; others go on.
+fn burden(flavour: &str) {
+    let mut server = Server::start(flavour);
+    let address = server.address.clone();
+    let net = net(patient());
+    let message = vec![7; 64 << 20];
+    net.block_on(async {
+        let served = net.connect(&address).await.expect("a connection");
+        exchange(&served, 0).await;
+        for transport in ["posix/memory", "cma/memory", "tcp/lo"] {
+            for spare in [TOO_LITTLE, 40 << 20, 72 << 20, 100 << 20] {
+                let Ok(large) = net.connect(&address).require(transport).await else {
+                    println!("no {transport} here");
+                    continue;
+                };
+                exchange(&large, spare).await;
+                server.permit(MEMORY, Some(spare));
+                let sent = async {
+                    large.send(&message).within(LIMIT).await?;
+                    large.recv().within(LIMIT).await.map(|reply| assert_eq!(reply.len(), message.len()))
+                };
+                let outcome = sent.await.map_err(|error| error.to_string());
+                println!("{flavour}, {transport}, {spare} bytes: {outcome:?}");
+                assert!(spare > TOO_LITTLE || outcome.is_err_and(|reason| reason.contains("no memory")));
+                exchange(&served, spare).await;
+                server.permit(MEMORY, None);
+                drop(large);
+                exchange(&net.connect(&address).await.expect("there is room again"), spare).await;
+            }
+        }
+    });
+    let errors = server.end();
+    assert!(!errors.contains("panicked") && !errors.contains("memory allocation"), "{errors}");
+}
+
 fn starve(flavour: &str) {
     let mut server = Server::start(flavour);
     let address = server.address.clone();
@@ -171,7 +221,7 @@ fn starve(flavour: &str) {
             served.push(net.connect(&address).require(transport).await.expect("a connection"));
         }
         for spare in 0..=SPARE {
-            server.permit(Some(spare));
+            server.permit(DESCRIPTORS, Some(spare));
             // With a few descriptors a handshake comes to its end or to an error, and without one it does not begin.
             let transport = ["posix/memory", "tcp/lo"][spare as usize % 2];
             let made = net.connect(&address).require(transport).within(ATTEMPT).await;
@@ -185,7 +235,7 @@ fn starve(flavour: &str) {
                 exchange(connection, spare).await;
             }
             drop(strangers);
-            server.permit(None);
+            server.permit(DESCRIPTORS, None);
             let another = net.connect(&address).await.expect("there is room again");
             exchange(&another, spare).await;
             for connection in &served {
@@ -205,4 +255,14 @@ fn a_server_for_any_thread_goes_on_without_descriptors() {
 #[test]
 fn a_server_of_one_thread_goes_on_without_descriptors() {
     starve("local");
+}
+
+#[test]
+fn a_server_for_any_thread_goes_on_without_memory() {
+    burden("any");
+}
+
+#[test]
+fn a_server_of_one_thread_goes_on_without_memory() {
+    burden("local");
 }

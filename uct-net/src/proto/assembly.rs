@@ -1,8 +1,13 @@
 //! A message in parts, put together.
 
-/// A message longer than it may be.
+/// Why a part is not added.
 #[derive(Debug, PartialEq, Eq)]
-pub(crate) struct TooLong;
+pub(crate) enum Refused {
+    /// The message is longer than it may be.
+    TooLong,
+    /// The system has no memory for it.
+    NoMemory,
+}
 
 /// The parts of one message so far. It takes the memory of what has arrived, not of what was announced: nothing is.
 #[derive(Debug, Default)]
@@ -18,9 +23,14 @@ impl Assembly {
     }
 
     /// Adds a part.
-    pub(crate) fn part(&mut self, part: &[u8], limit: usize) -> Result<(), TooLong> {
+    pub(crate) fn part(&mut self, part: &[u8], limit: usize) -> Result<(), Refused> {
         if part.len() > limit - self.bytes.len().min(limit) {
-            return Err(TooLong);
+            return Err(Refused::TooLong);
+        }
+        if self.bytes.try_reserve(part.len()).is_err() {
+            // It is never completed.
+            self.bytes = Vec::new();
+            return Err(Refused::NoMemory);
         }
         self.begun = true;
         self.bytes.extend_from_slice(part);
@@ -28,7 +38,7 @@ impl Assembly {
     }
 
     /// Adds the last part; returns the message.
-    pub(crate) fn last(&mut self, part: &[u8], limit: usize) -> Result<Vec<u8>, TooLong> {
+    pub(crate) fn last(&mut self, part: &[u8], limit: usize) -> Result<Vec<u8>, Refused> {
         self.part(part, limit)?;
         self.begun = false;
         Ok(std::mem::take(&mut self.bytes))
@@ -54,8 +64,8 @@ mod tests {
     fn a_message_that_is_too_long_is_refused_at_the_byte() {
         let mut assembly = Assembly::default();
         assembly.part(&[0; 10], 10).unwrap();
-        assert_eq!(assembly.part(&[0; 1], 10), Err(TooLong));
-        assert_eq!(assembly.last(&[0; 1], 10), Err(TooLong));
+        assert_eq!(assembly.part(&[0; 1], 10), Err(Refused::TooLong));
+        assert_eq!(assembly.last(&[0; 1], 10), Err(Refused::TooLong));
         assert_eq!(assembly.last(&[], 10).unwrap().len(), 10);
     }
 }

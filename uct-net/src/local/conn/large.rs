@@ -8,6 +8,7 @@ use std::rc::Rc;
 
 use ucs::Error as Status;
 use uct_core::{Access, Completion, MemorySlice, Posted, Worker};
+use zerocopy::FromZeros;
 
 use super::super::lane::Lane;
 use super::super::message::Message;
@@ -253,7 +254,9 @@ impl Conn {
             return Err(format!("{} bytes cannot be read in one operation", offer.length()));
         }
         let key = large.domain.unpack(&offer.place.key).map_err(|refused| refused.to_string())?;
-        let memory = large.domain.try_register(vec![0; offer.length()], Access::empty());
+        let bytes = u8::new_vec_zeroed(offer.length());
+        let bytes = bytes.map_err(|_| format!("there is no memory for {} bytes", offer.length()))?;
+        let memory = large.domain.try_register(bytes, Access::empty());
         let memory = memory.map_err(|(refused, _bytes)| refused.to_string())?;
         let conn = Rc::downgrade(self);
         let completion = Completion::with_callback(&self.large.worker, move |_result| {

@@ -14,6 +14,7 @@ use super::offer::Offer;
 use super::state::{State, closed};
 use super::wakers::Wakers;
 use crate::error::{Error, Stage};
+use crate::proto::assembly::Refused;
 use crate::proto::envelope::{Envelope, Kind};
 use crate::proto::handshake::Shared;
 use crate::proto::window::cost;
@@ -22,6 +23,7 @@ use crate::proto::window::cost;
 const MAX_CONTROL: usize = 8;
 /// Most pieces of memory that a peer shares ahead of what the application has taken.
 const MAX_SHARED: usize = 64;
+const TOO_LONG: &str = "its message is longer than this side takes";
 
 impl Conn {
     /// A message arrived; its payload begins at `start`. Runs inside a transport.
@@ -34,19 +36,31 @@ impl Conn {
                 }
                 wakers.wake_later(&self.agenda);
             }
-            Err(mistake) => self.broken(mistake),
+            Err(Problem::Mistake(mistake)) => self.broken(mistake),
+            Err(Problem::NoMemory) => {
+                let reason = "this side has no memory for a message of the peer's";
+                self.give_up(
+                    Status::NO_MEMORY,
+                    "the receiver has no memory for a message",
+                    reason.to_owned(),
+                );
+            }
         }
     }
 
     /// The peer has broken the protocol: sends it the reason, once. Runs inside a transport.
     pub(crate) fn broken(&self, mistake: &str) {
+        self.give_up(Status::IO_ERROR, mistake, format!("the peer broke the protocol: {mistake}"));
+    }
+
+    /// Ends the connection for a reason of this side, and sends the peer its own.
+    fn give_up(&self, status: Status, for_peer: &str, reason: String) {
         if self.state.borrow().failure.is_some() {
             return;
         }
-        let reason = format!("the peer broke the protocol: {mistake}");
-        self.state.borrow_mut().control.push_back((Kind::Abort, mistake.as_bytes().to_vec()));
+        self.state.borrow_mut().control.push_back((Kind::Abort, for_peer.as_bytes().to_vec()));
         self.become_due();
-        self.fail(Error::new(Stage::Connected, &*self.peer, Status::IO_ERROR, reason));
+        self.fail(Error::new(Stage::Connected, &*self.peer, status, reason));
     }
 
     /// The next message; `None` if there is none yet.
@@ -116,34 +130,56 @@ struct Received {
     wakers: Wakers,
 }
 
+/// Why a message is not taken in.
+enum Problem {
+    /// What the peer did wrong.
+    Mistake(&'static str),
+    NoMemory,
+}
+
+impl From<&'static str> for Problem {
+    fn from(mistake: &'static str) -> Problem {
+        Problem::Mistake(mistake)
+    }
+}
+
+impl From<Refused> for Problem {
+    fn from(refused: Refused) -> Problem {
+        match refused {
+            Refused::TooLong => TOO_LONG.into(),
+            Refused::NoMemory => Problem::NoMemory,
+        }
+    }
+}
+
 impl State {
-    /// Takes in a message of the peer's; an error is what the peer did wrong.
+    /// Takes in a message of the peer's.
     fn receive(
         &mut self,
         conn: &Conn,
         envelope: Envelope,
         start: usize,
         message: AmMessage<'_>,
-    ) -> Result<Received, &'static str> {
+    ) -> Result<Received, Problem> {
         if self.failure.is_some() {
             return Ok(Received { is_due: false, wakers: Wakers::default() });
         }
         let room = self.send.room();
         // Ahead of the lane the peer's window is not known; what it grants then, its later messages repeat.
         if conn.lane().is_some() && !self.send.grant(envelope.granted) {
-            return Err("it granted more than its window");
+            return Err("it granted more than its window".into());
         }
         let has_room = self.send.room() != room;
         let length = message.len() - start;
         if envelope.kind.is_charged() {
             if self.fin.has_come {
-                return Err("it sent a message after its end");
+                return Err("it sent a message after its end".into());
             }
             if !self.receive.receive(length) {
-                return Err("it sent more than it had credit for");
+                return Err("it sent more than it had credit for".into());
             }
             if self.offer.is_some() {
-                return Err("it sent a message ahead of one that it offered");
+                return Err("it sent a message ahead of one that it offered".into());
             }
         }
         let mut wakers = Wakers::default();
@@ -154,9 +190,7 @@ impl State {
                 self.receive.release(cost(length));
             }
             Kind::Part => {
-                self.assembly
-                    .part(&message[start..], conn.max_message)
-                    .map_err(|_| "its message is longer than this side takes")?;
+                self.assembly.part(&message[start..], conn.max_message)?;
                 self.assembly_cost += cost(length);
                 // A message may be longer than the window; with others ahead of it, it has to wait.
                 if self.received.is_empty() {
@@ -167,10 +201,9 @@ impl State {
             Kind::Last => {
                 let cost = std::mem::take(&mut self.assembly_cost) + cost(length);
                 let message = if self.assembly.is_begun() {
-                    let whole = self.assembly.last(&message[start..], conn.max_message);
-                    Message::assembled(whole.map_err(|_| "its message is longer than this side takes")?)
+                    Message::assembled(self.assembly.last(&message[start..], conn.max_message)?)
                 } else if length > conn.max_message {
-                    return Err("its message is longer than this side takes");
+                    return Err(TOO_LONG.into());
                 } else {
                     Message::received(message, start, &conn.kept)
                 };
@@ -181,7 +214,7 @@ impl State {
                 let shared = Shared::parse(&message[start..]).ok_or("its shared memory is malformed")?;
                 self.receive.release(cost(length));
                 if self.shared.len() >= MAX_SHARED {
-                    return Err("it shared more memory than this side has asked for");
+                    return Err("it shared more memory than this side has asked for".into());
                 }
                 self.shared.push_back(shared);
                 wakers = self.readers.take();
@@ -189,10 +222,10 @@ impl State {
             Kind::Offer => {
                 let place = Shared::parse(&message[start..]).ok_or("its offer is malformed")?;
                 if self.assembly.is_begun() {
-                    return Err("it offered a message in the middle of another");
+                    return Err("it offered a message in the middle of another".into());
                 }
                 if place.length > conn.max_message as u64 {
-                    return Err("its message is longer than this side takes");
+                    return Err(TOO_LONG.into());
                 }
                 self.offer = Some(Offer::new(place, cost(length)));
                 is_due = true;
@@ -203,7 +236,9 @@ impl State {
                 wakers = self.writers.take();
             }
             Kind::Credit => {}
-            Kind::Probe if self.is_probed => return Err("it sent a second probe before the reply"),
+            Kind::Probe if self.is_probed => {
+                return Err("it sent a second probe before the reply".into());
+            }
             Kind::Probe => {
                 self.is_probed = true;
                 self.control.push_back((Kind::ProbeReply, Vec::new()));
@@ -216,7 +251,7 @@ impl State {
             }
             Kind::Fin => {
                 if self.control.len() >= MAX_CONTROL {
-                    return Err("it sent its end too often");
+                    return Err("it sent its end too often".into());
                 }
                 self.fin.has_come = true;
                 if message.get(start) == Some(&1) {

@@ -57,7 +57,14 @@ impl Conn {
         if self.try_send(message)? {
             return Ok(None);
         }
-        self.queue(Kind::Last, message.to_vec()).map(Some)
+        let mut copy = Vec::new();
+        copy.try_reserve_exact(message.len()).map_err(|_| {
+            let reason =
+                format!("this side has no memory for a copy of a message of {} bytes", message.len());
+            Error::new(Stage::Connected, &*self.peer, Status::NO_MEMORY, reason)
+        })?;
+        copy.extend_from_slice(message);
+        self.queue(Kind::Last, copy).map(Some)
     }
 
     /// Queues a message, whatever its length.
