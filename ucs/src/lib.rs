@@ -21,6 +21,7 @@ mod sentence;
 mod skip;
 pub mod stats;
 pub mod status;
+pub mod stride;
 pub mod sync;
 pub mod sys;
 pub mod text;

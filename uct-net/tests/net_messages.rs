@@ -2,9 +2,14 @@
 
 mod support;
 
+use std::cell::Cell;
 use std::future::poll_fn;
+use std::task::Poll;
 use std::time::{Duration, Instant};
 
+use futures_util::StreamExt;
+use futures_util::future::{FutureExt, LocalBoxFuture};
+use futures_util::stream::FuturesUnordered;
 use support::{LIMIT, net, pair, transports};
 use uct_core::Error as Status;
 use uct_net::local::Connection;
@@ -405,4 +410,24 @@ fn operations_that_wait_for_room_are_all_done_when_there_is_some() {
             },
         );
     }
+}
+
+/// Counted in passes, since a busy machine makes each of them longer.
+#[test]
+fn a_timer_is_in_time_beside_a_task_that_computes() {
+    let net = net(support::patient());
+    let passes = Cell::new(0);
+    let computes = poll_fn(|context| {
+        // A millisecond of work in each pass.
+        std::thread::sleep(Duration::from_millis(1));
+        passes.set(passes.get() + 1);
+        context.waker().wake_by_ref();
+        if passes.get() < 1000 { Poll::Pending } else { Poll::Ready("the task") }
+    });
+    let timer = net.sleep(Duration::from_millis(5)).map(|()| "the timer");
+    // Each is polled when it was woken only.
+    let tasks: [LocalBoxFuture<'_, &str>; 2] = [computes.boxed_local(), timer.boxed_local()];
+    let mut tasks = FuturesUnordered::from_iter(tasks);
+    assert_eq!(net.block_on(tasks.next()), Some("the timer"));
+    assert!(passes.get() <= 16, "a timer of 5 ms was due behind {} passes of 1 ms", passes.get());
 }

@@ -3,6 +3,7 @@
 //! Used by the host's worker. Built on the interface. An idle call takes a few instructions for any number of peers: it increments a
 //! counter and reads one word of shared memory, the next slot of the ring that had the last message. The doorbell is polled once in
 //! [`SLOW_PATH_INTERVAL`] calls, or in each call if no ring is active. Sockets are polled once in `poll_interval` calls, which are an epoch.
+//! Where calls are rare, both come after a time instead (`Schedule`).
 
 use std::rc::Rc;
 use std::time::Duration;
@@ -47,7 +48,7 @@ impl ShmIface {
         if self.is_working.get() {
             return 0;
         }
-        if !self.work.is_empty() || self.doorbell.has_rung() || self.schedule.is_epoch_due() {
+        if self.schedule.look() || !self.work.is_empty() || self.doorbell.has_rung() {
             return self.work();
         }
         let active = self.active.borrow();

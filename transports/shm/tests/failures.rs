@@ -183,6 +183,38 @@ fn a_killed_peer_is_reported_once_and_others_go_on() {
     }
 }
 
+/// Calls of progress, each behind a pause of 200 µs, that take 20 ms at that rate.
+const RARE_CALLS: u32 = 100;
+
+/// Counted in calls, since a busy machine makes the pauses longer: they are bounded in time where the calls are.
+#[test]
+fn a_program_that_polls_rarely_hears_of_a_killed_peer_within_a_few_calls() {
+    if let Some(role) = role() {
+        return serve(&role);
+    }
+    const TEST: &str = "a_program_that_polls_rarely_hears_of_a_killed_peer_within_a_few_calls";
+    let here = Here::new("posix", &[]);
+    for (kind, fast_calls) in [("idle", 0), ("echo", 0), ("idle", 10_000), ("echo", 10_000)] {
+        let (mut doomed, ep, failures, _) = here.peer(TEST, kind, "posix");
+        until(&here.worker, || ep.am_short(ID, 1, &[1; 40])).expect("it lives");
+        let progress_rarely = || {
+            std::thread::sleep(Duration::from_micros(200));
+            here.worker.progress();
+        };
+        (0..RARE_CALLS).for_each(|_| progress_rarely());
+        (0..fast_calls).for_each(|_| _ = here.worker.progress());
+        doomed.kill();
+        let calls = (1..10 * RARE_CALLS).find(|_| {
+            progress_rarely();
+            !failures.borrow().is_empty()
+        });
+        assert!(
+            calls.is_some_and(|calls| calls <= RARE_CALLS),
+            "{kind}, behind {fast_calls} fast calls: reported after {calls:?} calls"
+        );
+    }
+}
+
 #[test]
 fn a_stopped_peer_blocks_its_sender_and_no_other() {
     if let Some(role) = role() {

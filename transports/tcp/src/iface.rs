@@ -7,6 +7,7 @@ use std::sync::Arc;
 use socket2::Socket;
 use ucs::Error;
 use ucs::event_set::Events;
+use ucs::stride::Countdown;
 use ucs::sys::{SystemError, net, random};
 use uct_plugin::traits::ErrorHandler;
 use uct_plugin::{AmHandlers, Failure, Result};
@@ -26,6 +27,8 @@ use crate::proto::addr::{DeviceAddress, IfaceAddress};
 pub(crate) struct TcpIface {
     pub(crate) shared: Shared,
     pub(crate) table: Table,
+    /// Receives on the active connection until the next poll of the event set.
+    pub(crate) spins: Countdown,
     pub(crate) sendv_thresh: usize,
     pub(crate) max_iov: usize,
     pub(crate) config: Box<TcpConfig>,
@@ -71,6 +74,7 @@ impl TcpIface {
             shared,
             table: Table::default(),
             half_open: Box::new(RefCell::new(HalfOpenList::new(config.max_half_open))),
+            spins: Countdown::default(),
             config: Box::new(config),
             here: route::address(&device),
             device,

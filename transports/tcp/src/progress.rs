@@ -15,11 +15,13 @@ use crate::iface::TcpIface;
 use crate::link::conn_id::{ConnId, FIRST_TOKEN};
 use crate::link::connection::{Conn, State};
 use crate::link::half_open::HALF_OPEN;
-use crate::link::shared::{LISTENERS, SPIN_ALONE, TIMER};
+use crate::link::shared::{LISTENERS, TIMER};
 
 /// Consecutive empty receives after which only the event set watches a connection.
 const IDLE_RECEIVES: u32 = 4096;
-/// Receives on the active connection between polls of the event set, if there are others; a power of two (`SPIN_ALONE`).
+/// Most receives on the only connection from one poll of the event set to the next.
+const SPIN_ALONE: u32 = 16;
+/// The same, if there are others.
 const SPIN_AMONG: u32 = 4;
 /// Events of one system call.
 const EVENTS: usize = 16;
@@ -76,7 +78,6 @@ impl TcpIface {
     fn poll(&self) -> u32 {
         let Some(conn) = self.table.active() else { return self.poll_events() };
         let received = conn.receive(&self.shared);
-        let turn = self.shared.epoch();
         if received.any {
             self.table.set_misses(0);
         } else {
@@ -86,7 +87,7 @@ impl TcpIface {
                 self.table.set_active(None);
             }
         }
-        let is_turn = turn & (SPIN_AMONG - 1) == 0 && (turn & (SPIN_ALONE - 1) == 0 || !self.table.has_one());
+        let is_turn = self.spins.is_over(if self.table.has_one() { SPIN_ALONE } else { SPIN_AMONG });
         if is_turn || self.shared.is_blocked() { received.count + self.poll_events() } else { received.count }
     }
 

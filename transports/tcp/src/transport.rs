@@ -178,7 +178,7 @@ impl Iface for TcpIface {
             }
             return Ok(Outcome::Done);
         }
-        self.shared.begin_epoch();
+        self.shared.next_epoch();
         let conns = self.table.all();
         for conn in &conns {
             conn.flush_unless_blocked(&self.shared);

@@ -6,10 +6,11 @@ use std::time::Duration;
 
 use crate::clock;
 use crate::pending_work::{PendingWork, WorkSource};
+use crate::stride::adapted;
 use crate::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 /// How late a timer is at most, if `poll` is called steadily: the longest time between two reads of the clock.
-pub const CLOCK_INTERVAL: Duration = Duration::from_millis(1);
+pub const CLOCK_INTERVAL: Duration = crate::stride::INTERVAL;
 
 /// The most calls of `poll` between two reads of the clock.
 pub const MAX_STRIDE: u32 = 64;
@@ -96,7 +97,7 @@ impl Pace {
         let now = clock::ticks();
         let elapsed = now.saturating_sub(self.last_check.load(Ordering::Relaxed));
         let interval = clock::duration_to_ticks(CLOCK_INTERVAL);
-        let stride = adapted(self.stride.load(Ordering::Relaxed), elapsed, interval);
+        let stride = adapted(self.stride.load(Ordering::Relaxed), MAX_STRIDE, elapsed, interval);
         self.last_check.store(now, Ordering::Relaxed);
         self.stride.store(stride, Ordering::Relaxed);
         self.calls_left.store(stride - 1, Ordering::Relaxed);
@@ -104,44 +105,9 @@ impl Pace {
     }
 }
 
-/// A stride after which looks are between a quarter of the interval and all of it apart, approached by
-/// halves and doubles.
-fn adapted(stride: u32, elapsed: u64, interval: u64) -> u32 {
-    if elapsed > interval {
-        (stride / 2).max(1)
-    } else if elapsed < interval / 4 {
-        (stride * 2).min(MAX_STRIDE)
-    } else {
-        stride
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn the_stride_grows_for_fast_callers_and_shrinks_for_slow_ones() {
-        let interval = 1000;
-        let stride_for = |ticks_per_call: u64| {
-            let mut stride = 1;
-            for _ in 0..20 {
-                stride = adapted(stride, ticks_per_call * u64::from(stride), interval);
-            }
-            stride
-        };
-        assert_eq!(stride_for(1), MAX_STRIDE);
-        assert!((250..=1000).contains(&(stride_for(20) * 20)), "{}", stride_for(20));
-        assert_eq!(stride_for(100_000), 1);
-    }
-
-    #[test]
-    fn the_stride_stays_while_looks_are_between_a_quarter_and_all_of_the_interval_apart() {
-        for (elapsed, stride) in [(0, 16), (249, 16), (250, 8), (1000, 8), (1001, 4)] {
-            assert_eq!(adapted(8, elapsed, 1000), stride, "{elapsed}");
-        }
-        assert_eq!((adapted(1, 1001, 1000), adapted(MAX_STRIDE, 0, 1000)), (1, MAX_STRIDE));
-    }
 
     #[test]
     fn handlers_are_pending_work_while_any_is_registered() {
@@ -167,10 +133,11 @@ mod tests {
     #[test]
     fn as_many_calls_pass_as_the_stride_says() {
         let pace = Pace::new(PendingWork::new());
-        // The last look was long ago, so that the stride is halved.
         pace.stride.store(8, Ordering::Relaxed);
+        pace.last_check.store(clock::ticks(), Ordering::Relaxed);
         assert!(pace.is_time());
-        assert_eq!([pace.passes(), pace.passes(), pace.passes(), pace.passes()], [true, true, true, false]);
+        let stride = pace.stride.load(Ordering::Relaxed);
+        assert_eq!((1..).find(|_| !pace.passes()), Some(stride));
     }
 
     #[test]

@@ -26,6 +26,7 @@ use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use ucs::datastruct::callbackq::CallbackId;
+use ucs::stride::Countdown;
 use ucs::{Error, Result, Status};
 use uct_abi::{
     UctCm, UctCmAttr, UctCmData, UctCmOps, UctCmParams, UctCmToken, UctSocketAddress, UctStatus, UctStr,
@@ -40,7 +41,7 @@ use crate::worker::{Armed, Worker, WorkerInner};
 pub use endpoint::{CmEp, CmEvent, ConnectOptions};
 pub use listener::{Listener, Request};
 
-/// Calls of progress between two polls of a connection manager without recent events: each poll is a system call.
+/// Most calls of progress from one poll of a connection manager without recent events to the next: each poll is a system call.
 const IDLE_ROUNDS: u32 = 256;
 /// The same while there are events.
 const BUSY_ROUNDS: u32 = 4;
@@ -62,7 +63,7 @@ struct CmInner {
     worker: Rc<WorkerInner>,
     progress: Cell<Option<CallbackId>>,
     /// Calls of progress until the next look.
-    rounds: Cell<u32>,
+    rounds: Countdown,
     /// Polls without an event.
     looks: Cell<u32>,
     is_inside: Cell<bool>,
@@ -188,7 +189,7 @@ impl Worker {
             attr: Cell::default(),
             worker: Rc::clone(&self.inner),
             progress: Cell::new(None),
-            rounds: Cell::new(0),
+            rounds: Countdown::default(),
             looks: Cell::new(0),
             is_inside: Cell::new(false),
         });
@@ -324,14 +325,18 @@ impl CmInner {
         self.is_inside.set(false);
         let looks = if count > 0 { 0 } else { self.looks.get().saturating_add(1) };
         self.looks.set(looks);
-        self.rounds.set(if looks < IDLE_LOOKS { BUSY_ROUNDS } else { IDLE_ROUNDS });
         count
+    }
+
+    /// Counts a call of progress; returns whether it looks.
+    fn is_look_due(&self) -> bool {
+        self.rounds.is_over(if self.looks.get() < IDLE_LOOKS { BUSY_ROUNDS } else { IDLE_ROUNDS })
     }
 
     /// Something was begun: look again soon.
     fn expect_events(&self) {
         self.looks.set(0);
-        self.rounds.set(0);
+        self.rounds.end();
     }
 }
 
@@ -339,10 +344,8 @@ impl CmInner {
 unsafe extern "C" fn advance(argument: *mut c_void) -> u32 {
     let raw = argument.cast::<CmInner>().cast_const();
     // SAFETY: `open_cm` gave it, and it is removed before the object is gone.
-    let rounds = unsafe { &(*raw).rounds };
-    let left = rounds.get();
-    if left > 0 {
-        rounds.set(left - 1);
+    let is_due = unsafe { &*raw }.is_look_due();
+    if !is_due {
         return 0;
     }
     // SAFETY: it lies in an `Rc`; a handler may drop the last other one.
@@ -359,7 +362,7 @@ impl Armed for CmInner {
 
     fn arm_all(&self) -> Result {
         // The next progress is to look, whatever has happened by then.
-        self.rounds.set(0);
+        self.rounds.end();
         let fd = self.event_fd()?;
         let now = Timespec { tv_sec: 0, tv_nsec: 0 };
         match poll(&mut [PollFd::new(&fd, PollFlags::IN)], Some(&now)) {

@@ -15,6 +15,7 @@ use slab::Slab;
 use ucs::Error as Status;
 use ucs::log::Limited;
 use ucs::memory::fork::Forked;
+use ucs::stride::Countdown;
 use uct_core::cm::Cm;
 use uct_core::select::Selector;
 use uct_core::{AmMessage, Context, Iface, IfaceOptions, OpenError, Worker, WorkerHandle};
@@ -31,9 +32,10 @@ use crate::error::{Error, Result, Stage};
 use crate::options::{NetOptions, Wait};
 use crate::proto::envelope::{ENVELOPE, Envelope, HEADER, MAX_CONNECTIONS, NoEnvelope, Token};
 
-/// How often an idle thread looks at its sockets while it polls, in passes: a look is a system call.
+/// Most passes from one look of a thread at its sockets and timers to the next while it polls: a look is a system call. Where a pass takes
+/// long, because a task computes, they are fewer ([`Countdown`]).
 const SOCKETS_INTERVAL: u32 = 64;
-/// How often it looks at them, and lets others run, while a handshake goes over one.
+/// The same, and how often it lets others run, while a handshake goes over one.
 const HANDSHAKE_INTERVAL: u32 = 8;
 /// How long an adaptive thread polls at least while a handshake is in progress: a sleep takes longer than the peer's response.
 const HANDSHAKE_POLLING: Duration = Duration::from_micros(100);
@@ -92,6 +94,8 @@ pub(crate) struct NetInner {
     kept: KeptCount,
     large: Large,
     passes: Cell<u32>,
+    /// Passes to the next look at the sockets.
+    looks: Countdown,
     wake: Arc<ThreadWaker>,
     /// Ended after the interfaces, whose last bytes go through them.
     #[cfg(feature = "tls")]
@@ -173,6 +177,7 @@ impl Net {
                 kept: KeptCount::default(),
                 large,
                 passes: Cell::new(0),
+                looks: Countdown::default(),
                 wake,
                 #[cfg(feature = "tls")]
                 pumps: Pumps::default(),
@@ -259,13 +264,13 @@ impl NetInner {
         let passes = self.passes.get().wrapping_add(1);
         self.passes.set(passes);
         let is_answer_due = !is_busy && self.reactor.has_handshakes();
-        let interval = match is_answer_due {
+        let most = match is_answer_due {
             // What the transports send and receive goes through sockets of this net.
             _ if self.has_pumps() => 1,
             true => HANDSHAKE_INTERVAL,
             false => SOCKETS_INTERVAL,
         };
-        if passes.is_multiple_of(interval) {
+        if self.looks.is_over(most) {
             let _ = self.check_fork();
             is_busy |= self.reactor.turn(Duration::ZERO).unwrap_or(false);
         }

@@ -36,9 +36,6 @@ use crate::proto::wire::{
 pub(crate) const LISTENERS: u64 = 1;
 pub(crate) const TIMER: u64 = 8;
 
-/// Polls of the only connection between polls of the event set; a power of two.
-pub(crate) const SPIN_ALONE: u32 = 16;
-
 /// Largest header of a zero-copy message.
 pub(crate) const MAX_HEADER: usize = 256;
 /// Bytes of one response to a get.
@@ -186,11 +183,6 @@ impl Shared {
     #[inline]
     pub(crate) fn next_epoch(&self) {
         self.epoch.set(self.epoch.get().wrapping_add(1));
-    }
-
-    /// A new epoch between two rounds. The polls of the event set, which depend on the lowest bits, stay in step with the rounds.
-    pub(crate) fn begin_epoch(&self) {
-        self.epoch.set(self.epoch.get().wrapping_add(SPIN_ALONE));
     }
 
     /// Runs `pack`, which writes a message to the scratch memory or to a connection's buffer.
