@@ -248,21 +248,19 @@ impl TcpIface {
     /// Runs progress from inside an operation that blocks, until it has ended.
     pub(crate) fn wait_for(&self, limit: Duration, done: impl Fn() -> bool) -> Result<(), Error> {
         let deadline = Deadline::after(limit);
-        let mut idle = 0_u32;
+        let (mut rounds, mut idle) = (0_u32, 0_u32);
         if self.shared.agenda.is_deepest() && !done() {
             // Nothing is received as deep as this.
             return Err(Error::NO_RESOURCE);
         }
         while !done() {
-            if self.advance() > 0 {
-                idle = 0;
-                continue;
+            idle = if self.advance() > 0 { 0 } else { idle + 1 };
+            rounds = rounds.wrapping_add(1);
+            // However much happens meanwhile.
+            if rounds.is_multiple_of(64) && deadline.expired() {
+                return Err(Error::TIMED_OUT);
             }
-            idle += 1;
-            if idle.is_multiple_of(64) {
-                if deadline.expired() {
-                    return Err(Error::TIMED_OUT);
-                }
+            if idle > 0 && idle.is_multiple_of(64) {
                 std::thread::yield_now();
             }
         }

@@ -118,14 +118,13 @@ impl UdIface {
             core.clock.read();
             core.clock.now().plus(limit)
         });
-        let mut idle = 0u32;
+        let (mut rounds, mut idle) = (0u32, 0u32);
         while !done() {
             // Called by a handler, it may have to get past what was held back behind that handler's message.
-            if self.make_progress() + self.deliver_ready(&guard, id) > 0 {
-                continue;
-            }
-            idle = idle.wrapping_add(1);
-            if !idle.is_multiple_of(64) {
+            idle = if self.make_progress() + self.deliver_ready(&guard, id) > 0 { 0 } else { idle + 1 };
+            rounds = rounds.wrapping_add(1);
+            // However much happens meanwhile.
+            if !rounds.is_multiple_of(64) {
                 continue;
             }
             let is_late = guard.with(|core| {
@@ -138,7 +137,9 @@ impl UdIface {
             if is_late {
                 return Err(Error::TIMED_OUT);
             }
-            std::thread::yield_now();
+            if idle >= 64 {
+                std::thread::yield_now();
+            }
         }
         Ok(())
     }

@@ -109,13 +109,15 @@ impl Requests for ComposedEp {
 
     fn wait_until(&self, done: impl Fn() -> bool) -> Result {
         let deadline = Deadline::after(LONGEST_WAIT);
-        let mut idle = 0_u32;
+        let (mut rounds, mut idle) = (0_u32, 0_u32);
         while !done() {
             idle = if self.iface.advance() > 0 { 0 } else { idle + 1 };
+            rounds = rounds.wrapping_add(1);
+            // However much happens meanwhile.
+            if rounds.is_multiple_of(64) && deadline.expired() {
+                return Err(Error::TIMED_OUT);
+            }
             if idle > 0 && idle.is_multiple_of(64) {
-                if deadline.expired() {
-                    return Err(Error::TIMED_OUT);
-                }
                 std::thread::yield_now();
             }
         }
