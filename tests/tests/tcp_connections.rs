@@ -462,7 +462,7 @@ fn two_hundred_interfaces_are_served_by_one() {
     let count = limits.maximum.map_or(200, |most| (most / 16).min(200));
     let hub = Side::new(&[]);
     let address = hub.address();
-    let context = Context::builder().set("tls", "tcp").build().unwrap();
+    let context = Context::builder().set("tls", "tcp").set("tcp.connect_timeout", "5m").build().unwrap();
     let worker = Worker::new(&context).unwrap();
     let mut peers = Vec::new();
     for _ in 0..count {

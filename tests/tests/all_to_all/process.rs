@@ -104,6 +104,8 @@ fn take_part(task: &Task, socket: &mut Peer) -> Result<(), String> {
     let words = |error: &dyn fmt::Display| error.to_string();
     let context = uct_core::Context::builder()
         .set("tls", task.transport.as_str())
+        // Many processes share the processors: one that answers late is no dead one.
+        .set("tcp.connect_timeout", "5m")
         .build()
         .map_err(|error| words(&error))?;
     let worker = Worker::new(&context).map_err(|error| words(&error))?;

@@ -26,10 +26,15 @@ pub struct Side {
     pub sum: Rc<Cell<u64>>,
 }
 
+/// Limits that a peer keeps though it is given no processor for long.
+const PATIENT: [(&str, &str); 3] =
+    [("connect_timeout", "5m"), ("hello_timeout", "5m"), ("user_timeout", "5m")];
+
 impl Side {
+    /// With these values of keys of `tcp`, and limits of time that a busy machine does not reach.
     pub fn new(settings: &[(&str, &str)]) -> Side {
         let mut builder = Context::builder().set("tls", "tcp");
-        for (key, value) in settings {
+        for (key, value) in PATIENT.iter().chain(settings) {
             builder = builder.set(format!("tcp.{key}"), *value);
         }
         let worker = Worker::new(&builder.build().unwrap()).unwrap();
