@@ -235,7 +235,9 @@ fn fallen_back() -> Outcome {
     let served = tempfile::NamedTempFile::new()?;
     let mut both = Command::new("unshare");
     both.args(["--net", "sh", "-c", TWO_NAMESPACES, "sh"]).arg(served.path()).arg(program());
-    both.args(["-p", "13337", "--timeout", "60"]).env("UCT_SHM_DIR", "").current_dir(std::env::temp_dir());
+    both.args(["-p", "13337", "--timeout", "60"])
+        .env("UCT_SHM_DIR", "none")
+        .current_dir(std::env::temp_dir());
     both.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let client = Running::start(&mut both).finish();
     let errors = text(&client.stderr);

@@ -77,6 +77,28 @@ fn the_program_overrules_the_environment_which_overrules_the_file_which_overrule
 }
 
 #[test]
+fn an_empty_variable_is_one_that_is_not_set() {
+    let schema = schema();
+    let name = |section: &str, key: &str| match section {
+        "" => format!("UCT_{key}").to_uppercase(),
+        _ => format!("UCT_{section}_{key}").to_uppercase(),
+    };
+    let names = schema.keys().map(|(section, field)| name(&section.name, &field.name));
+    let empty = names.chain(["UCT_WHATEVER_ELSE".to_owned()]).map(|name| (name, ""));
+    let loaded = load(&Sources::default().env(empty));
+    assert_eq!(loaded.warnings, []);
+    for (section, field) in schema.keys() {
+        let setting = loaded.config.value(&section.name, &field.name).unwrap();
+        assert_eq!(setting.origin, Origin::Default, "{}.{}", section.name, field.name);
+    }
+    // The last of a name counts, also if it is empty.
+    let twice = load(&Sources::default().env([("UCT_TLS", "a"), ("UCT_TLS", "")]));
+    assert_eq!(twice.config.value("", "tls").unwrap().origin, Origin::Default);
+    // A program or a file that gives an empty value means it.
+    assert!(Config::load(&schema, &Sources::default().set("tls", "")).is_err());
+}
+
+#[test]
 fn of_a_variable_or_override_given_twice_the_last_counts() {
     let sources = Sources::default()
         .env([("UCT_TLS", "a"), ("UCT_TCP_MAX_POLL", "1"), ("UCT_TLS", "b")])

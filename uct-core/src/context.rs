@@ -127,7 +127,9 @@ impl ContextBuilder {
         ucs::log::print_unheard(ucs::log::Directives::parse(&early.log_level));
         if trust::is_privileged()
             && matches!(self.sources.file, FileSource::System(_))
-            && env::vars_os().any(|(name, _)| name.as_encoded_bytes().starts_with(ENV_PREFIX.as_bytes()))
+            && env::vars_os().any(|(name, value)| {
+                !value.is_empty() && name.as_encoded_bytes().starts_with(ENV_PREFIX.as_bytes())
+            })
         {
             ucs::log::warn!(
                 "{ENV_PREFIX}* variables have no effect: this program has privileges that its caller lacks"

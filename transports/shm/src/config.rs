@@ -46,7 +46,7 @@ ucs::config_struct! {
         /// Calls of progress from one poll of the sockets to the next; 1 ms, where so many calls take longer. Sockets report new
         /// connections and dead peers.
         pub poll_interval: u32 = "1024" in 1..=1_048_576,
-        /// Directory of a socket for peers in other network namespaces; auto is /dev/shm if that is writable, an empty value is no
+        /// Directory of a socket for peers in other network namespaces; auto is /dev/shm if that is writable, none is no
         /// directory.
         #[security = true]
         pub dir: String = "auto",

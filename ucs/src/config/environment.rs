@@ -69,7 +69,8 @@ impl<'a> EnvContent<'a> {
     }
 }
 
-/// The variables that start with the prefix, by name, each once with its last value.
+/// The variables that start with the prefix, by name, each once with its last value. One that is empty counts as not set, as everywhere in
+/// the environment.
 fn last_of_each(variables: &[(OsString, OsString)]) -> Vec<(&str, &OsStr)> {
     let mut ours: Vec<(&str, &OsStr)> = variables
         .iter()
@@ -80,5 +81,6 @@ fn last_of_each(variables: &[(OsString, OsString)]) -> Vec<(&str, &OsStr)> {
     // Stable: of equal names the last given stays the first.
     ours.sort_by_key(|(name, _)| *name);
     ours.dedup_by_key(|(name, _)| *name);
+    ours.retain(|(_, value)| !value.is_empty());
     ours
 }

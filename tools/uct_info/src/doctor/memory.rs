@@ -79,7 +79,7 @@ pub(crate) fn shared(files: &Files, configured: &str) -> Finding {
     const SUBJECT: &str = "posix, sysv, cma";
     const LOST: &str = "processes in other network namespaces, such as containers, cannot connect";
     let directory = match configured {
-        "" => {
+        "" | "none" => {
             return Finding::new(Verdict::Absent, SUBJECT, format!("UCT_SHM_DIR names no directory: {LOST}"));
         }
         "auto" => "/dev/shm",

@@ -107,7 +107,7 @@ impl Listener {
                 remove_stale(directory);
                 let target = Target::in_directory(directory, id)?;
                 let socket = bound(&target, Some(mode)).map_err(|error| {
-                    error.advise("set UCT_SHM_DIR to a directory that you may write to, or to nothing")
+                    error.advise("set UCT_SHM_DIR to a directory that you may write to, or to none")
                 })?;
                 Ok((socket, path_in(directory, id)))
             })

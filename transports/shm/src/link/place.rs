@@ -37,7 +37,7 @@ impl Whereabouts {
 /// The directory for sockets: the configured one. `auto` is /dev/shm if that is writable.
 pub(crate) fn directory(configured: &str) -> Option<PathBuf> {
     match configured {
-        "" => None,
+        "" | "none" => None,
         "auto" => {
             let path = Path::new("/dev/shm");
             let writable = rustix::fs::access(path, rustix::fs::Access::WRITE_OK).is_ok();
