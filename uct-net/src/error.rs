@@ -4,6 +4,7 @@ use std::fmt;
 
 use ucs::Error as Status;
 use ucs::memory::fork::Forked;
+use ucs::sys::net::BadAddress;
 
 /// The stage of a connection at which an error occurred.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -75,6 +76,11 @@ impl Error {
     /// A call in a child of a fork with an object of its parent.
     pub(crate) fn forked(stage: Stage, peer: impl Into<String>, forked: Forked) -> Error {
         Error::new(stage, peer, Status::from(forked), forked.to_string())
+    }
+
+    /// An address of a form that is not known, or a name that is not found.
+    pub(crate) fn unresolved(peer: &str, bad: BadAddress) -> Error {
+        Error::new(Stage::Resolve, peer, Status::INVALID_ADDR, bad.reason).hint(bad.remedy)
     }
 
     pub(crate) fn hint(mut self, hint: impl Into<String>) -> Error {

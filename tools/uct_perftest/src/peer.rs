@@ -333,10 +333,7 @@ pub(crate) fn listen(net: &Net, port: u16, by: Option<&str>) -> Result<Listener,
         if let Some(by) = by {
             return net.listen(format!("0.0.0.0:{port}")).by(by).await;
         }
-        match net.listen(format!("[::]:{port}")).await {
-            Err(error) if error.status != Status::BUSY => net.listen(format!("0.0.0.0:{port}")).await,
-            outcome => outcome,
-        }
+        net.listen(format!("*:{port}")).await
     });
     listening.map_err(|error| format!("{error} (-p, on both sides)").into())
 }

@@ -10,6 +10,9 @@ use socket2::{Domain, Protocol, Socket, Type};
 
 use super::SystemError;
 
+/// What to do without sockets of an address's family.
+const NO_FAMILY: &str = "the kernel has no sockets of this family, or a sandbox forbids them (RestrictAddressFamilies): use the other one";
+
 /// The state of a connection attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Connect {
@@ -19,9 +22,31 @@ pub enum Connect {
     InProgress,
 }
 
-/// A non-blocking socket that listens on `address`; port 0 lets the system choose. With IPv6, IPv4 peers are
-/// not accepted on the same socket. `backlog` is the number of connections that may wait for [`accept`].
+/// A non-blocking socket that listens on `address`; port 0 lets the system choose. `[::]` takes IPv4 peers as well, and is `0.0.0.0`
+/// where there is no IPv6; another IPv6 address takes none. `backlog` is the number of connections that may wait for [`accept`].
 pub fn listen(address: SocketAddr, backlog: i32) -> Result<Socket, SystemError> {
+    match listen_at(address, backlog) {
+        Err(error) if is_everywhere(address) && lacks_ipv6(error.errno) => {
+            listen_at(SocketAddr::from(([0, 0, 0, 0], address.port())), backlog)
+        }
+        outcome => outcome,
+    }
+}
+
+/// Whether an IPv6 address was refused because the system has no IPv6, or forbids its sockets.
+pub fn is_for_want_of_ipv6(error: &io::Error) -> bool {
+    error.raw_os_error().is_some_and(lacks_ipv6)
+}
+
+fn lacks_ipv6(errno: i32) -> bool {
+    [libc::EAFNOSUPPORT, libc::EADDRNOTAVAIL].contains(&errno)
+}
+
+fn is_everywhere(address: SocketAddr) -> bool {
+    address.is_ipv6() && address.ip().is_unspecified()
+}
+
+fn listen_at(address: SocketAddr, backlog: i32) -> Result<Socket, SystemError> {
     let failure = |error: io::Error| {
         let error = SystemError::new(format!("listen on {address}"), error);
         match error.errno {
@@ -30,6 +55,7 @@ pub fn listen(address: SocketAddr, backlog: i32) -> Result<Socket, SystemError> 
             }
             libc::EADDRNOTAVAIL => error.advise("the address is not one of this machine's"),
             libc::EACCES => error.advise("ports below 1024 need privileges"),
+            libc::EAFNOSUPPORT => error.advise(NO_FAMILY),
             _ => error,
         }
     };
@@ -37,7 +63,8 @@ pub fn listen(address: SocketAddr, backlog: i32) -> Result<Socket, SystemError> 
     // Without it a server cannot come back while old connections linger.
     socket.set_reuse_address(true).map_err(failure)?;
     if address.is_ipv6() {
-        socket.set_only_v6(true).map_err(failure)?;
+        // Whatever net.ipv6.bindv6only says.
+        socket.set_only_v6(!is_everywhere(address)).map_err(failure)?;
     }
     socket.bind(&address.into()).map_err(failure)?;
     socket.listen(backlog).map_err(failure)?;
@@ -115,6 +142,7 @@ fn connect_failure(peer: SocketAddr, error: io::Error) -> SystemError {
             error.advise("nothing listens there: start the server first, and check address and port")
         }
         libc::ENETUNREACH | libc::EHOSTUNREACH => error.advise("there is no route: check the address"),
+        libc::EAFNOSUPPORT => error.advise(NO_FAMILY),
         libc::ETIMEDOUT => error.advise("no answer: check the address and firewalls on the way"),
         _ => error,
     }
@@ -191,6 +219,16 @@ mod tests {
         let error = outcome.unwrap_err();
         assert_eq!(error.errno, libc::ECONNREFUSED);
         assert!(error.to_string().contains("start the server"), "{error}");
+    }
+
+    #[test]
+    fn all_addresses_are_those_of_ipv4_as_well() {
+        let listener = listen("[::]:0".parse().unwrap(), 1).unwrap();
+        let port = local_address(&listener).unwrap().port();
+        let (client, _) = connect(SocketAddr::from(([127, 0, 0, 1], port)), None).unwrap();
+        wait_for(&listener, Events::READ);
+        assert!(accept(&listener).unwrap().is_some());
+        drop(client);
     }
 
     #[test]

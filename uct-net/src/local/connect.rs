@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::fmt;
 use std::future::IntoFuture;
-use std::net::{SocketAddr, ToSocketAddrs};
+use std::net::SocketAddr;
 use std::pin::Pin;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex};
@@ -11,6 +11,7 @@ use std::task::{Poll, Waker};
 
 use tracing::{Instrument, debug_span};
 use ucs::Error as Status;
+use ucs::sys::net::{self, BadAddress, ParsedAddress, Purpose};
 
 use super::cm;
 use super::connection::Connection;
@@ -25,7 +26,8 @@ use crate::flavour::{self, Settings};
 pub type Connect = flavour::Connect<Net>;
 
 impl Net {
-    /// Connects to a listener: `host:port`, `1.2.3.4:7000`, `[::1]:7000`, or `unix:/path`. Both sides send their interfaces, the cheapest
+    /// Connects to a listener: `host:port`, `1.2.3.4:7000`, `[::1]:7000`, `[fe80::1%eth0]:7000`, `unix:/path`, or `unix:@name` for an
+    /// abstract Unix socket. The port may be the name of a service in /etc/services. Both sides send their interfaces, the cheapest
     /// transport that both can use is opened, and a message crosses it in both directions before the connection is returned. If
     /// the chosen transport does not work, the next one is tried, with a warning in the log.
     ///
@@ -46,7 +48,7 @@ impl Connect {
         if requests.is_empty() {
             requests.push(net.options.request);
         }
-        let mut places = resolve(&address).instrument(debug_span!("resolve")).await?;
+        let mut places = resolve(&address, Purpose::Connect).instrument(debug_span!("resolve")).await?;
         if let Some(source) = from {
             places.retain(|place| place.is_of_family(source));
             if places.is_empty() {
@@ -85,7 +87,10 @@ impl Connect {
                 Err(error) => last = Some(error),
             }
         }
-        Err(last.unwrap_or_else(|| unresolved(&address, "it has no address")))
+        Err(last.unwrap_or_else(|| {
+            Error::new(Stage::Resolve, &*address, Status::INVALID_ADDR, "it has no address")
+                .hint("check the name")
+        }))
     }
 }
 
@@ -125,37 +130,29 @@ impl IntoFuture for Connect {
     }
 }
 
-fn unresolved(address: &str, reason: impl Into<String>) -> Error {
-    Error::new(Stage::Resolve, address, Status::INVALID_ADDR, reason)
-        .hint("expected host:port, 1.2.3.4:port, [::1]:port or unix:/path")
-}
-
-/// What a name stands for. One that has to be looked up is, in a thread of its own: the system's look-up blocks.
-pub(crate) async fn resolve(address: &str) -> Result<Vec<Place>> {
-    if let Some(path) = address.strip_prefix("unix:") {
-        return Ok(vec![Place::Unix(path.into())]);
-    }
-    if let Ok(address) = address.parse::<SocketAddr>() {
-        return Ok(vec![Place::Ip(address)]);
-    }
-    if !address.contains(':') {
-        return Err(unresolved(address, "it names no port"));
-    }
+/// What an address stands for. A name is looked up in a thread of its own: the system's look-up blocks.
+pub(crate) async fn resolve(address: &str, purpose: Purpose) -> Result<Vec<Place>> {
+    let refused = |bad: BadAddress| Error::unresolved(address, bad);
+    let (host, service) = match ParsedAddress::parse(address, purpose).map_err(refused)? {
+        ParsedAddress::Ip(address) => return Ok(vec![Place::Ip(address)]),
+        ParsedAddress::Unix(path) => return Ok(vec![Place::Unix(path)]),
+        ParsedAddress::Name { host, service } => (host, service),
+    };
     let answer = Arc::new(Mutex::new(LookUp::default()));
-    let (place, name) = (Arc::clone(&answer), address.to_owned());
+    let place = Arc::clone(&answer);
     let look_up = move || {
-        let found =
-            name.to_socket_addrs().map(Iterator::collect::<Vec<_>>).map_err(|error| error.to_string());
+        let found = net::look_up(&host, &service);
         let mut place = place.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         place.found = Some(found);
         if let Some(waker) = place.waker.take() {
             waker.wake();
         }
     };
-    std::thread::Builder::new()
-        .name("uct-net-resolve".to_owned())
-        .spawn(look_up)
-        .map_err(|error| unresolved(address, format!("no thread to look it up: {error}")))?;
+    std::thread::Builder::new().name("uct-net-resolve".to_owned()).spawn(look_up).map_err(|error| {
+        let reason = format!("no thread to look it up: {error}");
+        Error::new(Stage::Resolve, address, Status::INVALID_ADDR, reason)
+            .hint("give an IP address, or permit more threads")
+    })?;
     let found = std::future::poll_fn(|context| {
         let mut answer = answer.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         match answer.found.take() {
@@ -166,13 +163,12 @@ pub(crate) async fn resolve(address: &str) -> Result<Vec<Place>> {
             }
         }
     });
-    let found = found.await.map_err(|error| unresolved(address, error))?;
-    Ok(found.into_iter().map(Place::Ip).collect())
+    Ok(found.await.map_err(refused)?.into_iter().map(Place::Ip).collect())
 }
 
 /// The result of a name look-up, and the task that waits for it.
 #[derive(Default)]
 struct LookUp {
-    found: Option<std::result::Result<Vec<SocketAddr>, String>>,
+    found: Option<std::result::Result<Vec<SocketAddr>, BadAddress>>,
     waker: Option<Waker>,
 }

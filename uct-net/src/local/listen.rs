@@ -7,6 +7,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tracing::{Instrument, Span, debug_span};
+use ucs::sys::net::Purpose;
 use uct_core::select::PeerAddresses;
 
 use super::cm::CmListener;
@@ -55,7 +56,8 @@ pub struct Incoming {
 pub type Listen = flavour::Listen<Net>;
 
 impl Net {
-    /// Listens at `[::]:7000`, `0.0.0.0:7000`, `name:7000` or `unix:/path`. With port 0 the system chooses one, see [`Listener::address`].
+    /// Listens at `*:7000` or `[::]:7000`, which are all addresses of this machine, those of IPv4 as well, at `0.0.0.0:7000`, `name:7000`,
+    /// `unix:/path`, or `unix:@name` for an abstract Unix socket. With port 0 the system chooses one, see [`Listener::address`].
     ///
     /// The future returns an error if there is no such address, if it is in use, or not permitted; the error names which, and a remedy.
     pub fn listen(&self, address: impl fmt::Display) -> Listen {
@@ -69,7 +71,7 @@ impl Listen {
         net.check_fork().map_err(|forked| Error::forked(Stage::Listen, &*address, forked))?;
         #[cfg(feature = "tls")]
         secure::check_listener(&net, &address)?;
-        let place = resolve(&address).await?.into_iter().next();
+        let place = resolve(&address, Purpose::Listen).await?.into_iter().next();
         let place = place.ok_or_else(|| {
             Error::new(Stage::Resolve, &*address, ucs::Error::INVALID_ADDR, "it has no address")
         })?;

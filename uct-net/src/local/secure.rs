@@ -2,6 +2,7 @@
 
 use rustls::pki_types::ServerName;
 use ucs::Error as Status;
+use ucs::sys::net::{ParsedAddress, Purpose};
 
 use super::handshake;
 use super::net::NetHandle;
@@ -60,41 +61,20 @@ pub(crate) fn session(net: &NetHandle, address: &str, name: Option<&str>) -> Res
         .client
         .as_ref()
         .ok_or_else(|| refused("tls has no settings for a client".to_owned()).hint("give Tls::client"))?;
-    let name = match name.or_else(|| host(address)) {
+    let parsed = ParsedAddress::parse(address, Purpose::Connect);
+    let host = parsed.map_err(|bad| Error::unresolved(address, bad))?.host();
+    let name = match name.map(str::to_owned).or(host) {
         Some(name) => name,
         None => {
             return Err(refused("a path has no name that a certificate is for".to_owned())
                 .hint("give Connect::server_name"));
         }
     };
-    let server = ServerName::try_from(name.to_owned()).map_err(|_| {
+    let server = ServerName::try_from(name.clone()).map_err(|_| {
         refused(format!("{name:?} is no name that a certificate can be for"))
             .hint("give Connect::server_name")
     })?;
     let session = Session::client(settings, server)
         .map_err(|error| refused(format!("the settings of TLS: {error}")))?;
     Ok(Some(session))
-}
-
-/// The host of an address, without the brackets and the scope of an IPv6 address.
-fn host(address: &str) -> Option<&str> {
-    if address.starts_with("unix:") {
-        return None;
-    }
-    let host = address.rsplit_once(':').map_or(address, |(host, _port)| host);
-    let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
-    Some(host.split_once('%').map_or(host, |(host, _scope)| host))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::host;
-
-    #[test]
-    fn the_host_of_an_address_is_the_name_of_its_certificate() {
-        assert_eq!(host("db.example:7000"), Some("db.example"));
-        assert_eq!(host("1.2.3.4:7000"), Some("1.2.3.4"));
-        assert_eq!(host("[fe80::1%eth0]:7000"), Some("fe80::1"));
-        assert_eq!(host("unix:/run/service"), None);
-    }
 }

@@ -12,6 +12,7 @@ use std::time::Duration;
 
 use socket2::{Domain, SockAddr, Socket, Type};
 use ucs::memory::fork::Forked;
+use ucs::sys::socket as net;
 use uct_core::{Iface, IfaceAddress};
 
 use super::bytes::{Bytes, Raw, watch};
@@ -34,6 +35,9 @@ const NO_TLS: &str = "the peer begins TLS, which this side does not use: set tls
 /// Bytes of a peer that is refused, at most, before it is hung up on.
 const MOST_DISCARDED: usize = 256 << 10;
 
+/// The remedy where an address of a family cannot be used at all.
+const NO_FAMILY: &str = "the kernel has no sockets of this family, or a sandbox forbids them (RestrictAddressFamilies): use another one";
+
 /// How long a caller waits for room in the queue of a Unix listener before it calls again.
 const FULL_QUEUE: Duration = Duration::from_millis(5);
 
@@ -41,6 +45,7 @@ const FULL_QUEUE: Duration = Duration::from_millis(5);
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Place {
     Ip(SocketAddr),
+    /// A path; an abstract name begins with a zero byte.
     Unix(PathBuf),
 }
 
@@ -48,7 +53,10 @@ impl std::fmt::Display for Place {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Place::Ip(address) => write!(f, "{address}"),
-            Place::Unix(path) => write!(f, "unix:{}", path.display()),
+            Place::Unix(path) => match path.to_string_lossy().strip_prefix('\0') {
+                Some(name) => write!(f, "unix:@{name}"),
+                None => write!(f, "unix:{}", path.display()),
+            },
         }
     }
 }
@@ -68,6 +76,37 @@ impl Place {
             Place::Ip(address) => address.is_ipv4() == source.is_ipv4(),
             Place::Unix(_) => false,
         }
+    }
+
+    /// Whether it is every address of this machine, those of IPv4 as well.
+    fn is_everywhere(&self) -> bool {
+        matches!(self, Place::Ip(address) if address.is_ipv6() && address.ip().is_unspecified())
+    }
+
+    /// Every IPv4 address of this machine, if this is every address.
+    fn all_of_ipv4(&self) -> Option<Place> {
+        let port = self.port().filter(|_| self.is_everywhere())?;
+        Some(Place::Ip(SocketAddr::from(([0, 0, 0, 0], port))))
+    }
+
+    /// A socket that is bound to it, and its name in the file system if it has one.
+    fn bound(&self) -> std::io::Result<(Socket, Option<Name>)> {
+        let (socket, address) = self.socket()?;
+        if let Place::Unix(path) = self
+            && path::is_in_file_system(path)
+        {
+            let name = Name::bind(&socket, path)?;
+            return Ok((socket, Some(name)));
+        }
+        if let Place::Ip(_) = self {
+            socket.set_reuse_address(true)?;
+        }
+        if self.is_everywhere() {
+            // Whatever net.ipv6.bindv6only says.
+            socket.set_only_v6(false)?;
+        }
+        socket.bind(&address)?;
+        Ok((socket, None))
     }
 
     /// A socket for it that does not block.
@@ -118,6 +157,7 @@ impl ListeningSocket {
                     Some("another program listens there; choose another port or path")
                 }
                 std::io::ErrorKind::NotFound => Some("make the directory first, or choose another path"),
+                _ if error.raw_os_error() == Some(libc::EAFNOSUPPORT) => Some(NO_FAMILY),
                 std::io::ErrorKind::AddrNotAvailable => Some("no interface of this machine has that address"),
                 std::io::ErrorKind::PermissionDenied => {
                     Some("ports below 1024 and foreign directories need privileges")
@@ -130,19 +170,17 @@ impl ListeningSocket {
                 None => failure,
             }
         };
-        let (socket, address) = place.socket().map_err(failed)?;
-        if let Place::Ip(_) = place {
-            socket.set_reuse_address(true).map_err(failed)?;
+        let (socket, name) = match place.bound() {
+            Err(error) if net::is_for_want_of_ipv6(&error) => match place.all_of_ipv4() {
+                Some(place) => {
+                    ucs::log::debug!("no IPv6 here ({error}): listening at {place}");
+                    place.bound()
+                }
+                None => Err(error),
+            },
+            bound => bound,
         }
-        let name = match place {
-            Place::Unix(path) if path::is_in_file_system(path) => {
-                Some(Name::bind(&socket, path).map_err(failed)?)
-            }
-            _ => {
-                socket.bind(&address).map_err(failed)?;
-                None
-            }
-        };
+        .map_err(failed)?;
         socket.listen(backlog).map_err(failed)?;
         let place = match socket.local_addr().ok().and_then(|address| address.as_socket()) {
             Some(address) => Place::Ip(address),
@@ -462,6 +500,7 @@ fn dial_failed(place: &Place, error: &std::io::Error) -> Error {
         ConnectionRefused => "no program listens there: start the server first, and check the port",
         NotFound => "there is no such path: start the server first",
         NetworkUnreachable | HostUnreachable => "no route leads there: check the address and the network",
+        _ if error.raw_os_error() == Some(libc::EAFNOSUPPORT) => NO_FAMILY,
         _ => "",
     };
     let failure = Error::new(Stage::Dial, place.to_string(), status_of(error), error.to_string());

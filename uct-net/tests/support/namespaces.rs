@@ -52,7 +52,7 @@ fn neighbour(peer: &str, hardware: &str) {
 }
 
 /// A namespace with loopback alone, as long as its process lives.
-fn namespace() -> Running {
+pub fn namespace() -> Running {
     let mut command = Command::new("unshare");
     // It ends with its input, also if this program is killed.
     command.args(["--net", "--", "sh", "-c", "ip link set lo up && echo ready && exec cat"]);

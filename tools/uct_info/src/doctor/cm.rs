@@ -1,9 +1,10 @@
 //! `--doctor`: what stands in the way of connections of a connection manager to an address. It is the connection manager's own account.
 
 use std::fmt;
-use std::net::{IpAddr, SocketAddr};
+use std::net::SocketAddr;
 
 use serde::Serialize;
+use uct_core::system::net::{ParsedAddress, Purpose};
 use uct_core::{Context, split_remedy};
 use uct_tools_common::Failure;
 
@@ -27,10 +28,12 @@ struct Finding {
 impl Diagnosis {
     /// `address` has a port or none.
     pub(crate) fn of(context: &Context, cm: &str, address: &str) -> Result<Diagnosis, Failure> {
-        let with_port = address.parse::<SocketAddr>();
-        let address = with_port.or_else(|_| address.parse::<IpAddr>().map(|ip| SocketAddr::new(ip, 0))).map_err(|_| {
-            format!("--doctor: `{address}` is not an address: expected one like 10.0.0.1, 10.0.0.1:7000 or [fe80::1%2]:7000")
-        })?;
+        let refused = |words: String| format!("--doctor {cm} {address}: {words}");
+        let address = match ParsedAddress::parse(address, Purpose::Locate) {
+            Ok(ParsedAddress::Ip(ip)) => ip,
+            Ok(_) => return Err(refused("expected an IP address".to_owned()).into()),
+            Err(bad) => return Err(refused(bad.to_string()).into()),
+        };
         let found = context.diagnose_cm(cm, address)?;
         let findings = found
             .into_iter()

@@ -9,12 +9,15 @@
 mod address;
 mod device;
 mod interfaces;
+mod parse;
 mod route;
+mod services;
 mod speed;
 mod table;
 
 pub use address::Address;
 pub use device::{Device, device, devices};
+pub use parse::{BadAddress, ParsedAddress, Purpose, look_up};
 pub use route::{Route, route_source, route_source_via};
 pub use speed::{
     Kind, LOOPBACK_MEGABITS, Origin, PHYSICAL_MEGABITS, Speed, VIRTUAL_MEGABITS, WIRELESS_MEGABITS,
