@@ -119,8 +119,11 @@ fn a_fall_back_is_an_error_a_warning_or_nothing() {
     }
 }
 
-/// The warnings about choices, one after the other: of each the chosen transport, and the others with their stage, reason and remedy.
-fn warnings_about(choices: &[(&str, &[(&str, Stage, &str, &str)])]) -> usize {
+/// A transport with its stage, reason and remedy.
+type Lost = (&'static str, Stage, &'static str, &'static str);
+
+/// The warnings about choices, one after the other: of each the chosen transport, and those that were lost.
+fn warnings_about(choices: &[(&str, &[Lost])]) -> usize {
     let selector = Selector::open(&worker(&[]), &IfaceOptions::default()).expect("a transport");
     let explanation = selector.explain(&Request::new(Operation::AmShort, 8), None);
     let warnings = Warnings::default();
