@@ -4,16 +4,20 @@
 use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::{Rc, Weak};
+use std::time::Duration;
 
 use uct_core::{AmId, Capabilities, Ep, Error, IfaceOptions};
 
 use super::case;
 use crate::case::{Case, Needs};
-use crate::pair::{Link, Pair, Side, connect, other_end, retry, wait};
+use crate::log;
+use crate::pair::{Link, Pair, Side, connect, happens_within, other_end, retry, wait};
 use crate::setup::Setup;
 
 const ID: AmId = AmId::new(6).unwrap();
 
+/// For a transport to notice that its peer has ended.
+const LIMIT: Duration = Duration::from_secs(60);
 /// Messages of a run: as many as a connection takes at first, whose receiver does nothing.
 const RUN: u64 = 8;
 
@@ -175,7 +179,39 @@ fn sends_to_itself(setup: &Setup) {
     pair.until("a message afterwards", || calls.get() > before);
 }
 
+/// A peer may end at any time, and the next operation says that it is gone.
+fn peer_ends(setup: &Setup) {
+    for key in ["keepalive_interval", "keepalive_timeout"] {
+        setup.configure(key, "1s");
+    }
+    let sender = setup.open(IfaceOptions::default());
+    let (receiver, is_loop) = other_end(setup, &sender, IfaceOptions::default());
+    if is_loop {
+        setup.skip("its peer is itself");
+    }
+    let address = receiver.iface.address().expect("an address");
+    let ep = sender.iface.connect(&address).unwrap_or_else(|refused| panic!("{refused}"));
+    let inbox = receiver.inbox(ID);
+    let progress = || sender.worker.progress() + receiver.worker.progress();
+    retry("a send", progress, || send(&ep, 7)).expect("a send");
+    wait("the message", progress, || inbox.take().is_some());
+    drop(receiver);
+    let ends = || ep.failure().is_some();
+    assert!(
+        happens_within(LIMIT, || sender.worker.progress(), ends),
+        "the peer has ended, and nothing says so"
+    );
+    let failure = ep.failure().expect("it has failed");
+    if failure.error != Error::CONNECTION_RESET {
+        setup.skip("it takes the peer for dead");
+    }
+    assert_eq!(send(&ep, 8), Err(Error::CONNECTION_RESET));
+    assert_eq!(log::take(), [], "the peer has ended in order");
+}
+
 const SHORT: Needs = Needs::all(Capabilities::AM_SHORT);
+const ENDS: Capabilities =
+    Capabilities::AM_SHORT.union(Capabilities::ERRHANDLE_PEER_FAILURE).union(Capabilities::CONNECT_TO_IFACE);
 
 pub(super) const CASES: &[Case] = &[
     Case {
@@ -186,6 +222,11 @@ pub(super) const CASES: &[Case] = &[
             its_own,
         )
     },
+    case(
+        "an end of the peer in order is no warning and no error",
+        Needs::all(ENDS).and_two_ifaces(),
+        peer_ends,
+    ),
     case("an interface that another one's handler drops is closed behind the handler", SHORT, another_one),
     case("a panic amid a run of messages comes out once and nothing counts as running", SHORT, panics_amid),
     case("a handler may send to its own interface, and finds its message as it was", SHORT, sends_to_itself),

@@ -47,7 +47,7 @@ pub(crate) struct EpRecord {
 
 enum Handler {
     Application(OnFailure),
-    /// There is no handler: the failure is logged.
+    /// There is no handler: the failure is logged, and at level debug if only the peer has ended.
     Missing,
     /// The endpoint is closed: the failure is ignored.
     Closed,
@@ -76,6 +76,10 @@ impl EpRecord {
         }
         match self.handler.replace(Handler::Closed) {
             Handler::Application(handler) => self.worker.call_application(|| handler(failure)),
+            // Peers end when they are done. Operations in flight and the next call return it.
+            Handler::Missing if error == Error::CONNECTION_RESET => {
+                ucs::log::debug!(iface = %self.resource, "the peer of an endpoint is gone: {failure}");
+            }
             Handler::Missing => {
                 ucs::log::error!(iface = %self.resource, "an endpoint failed: {failure}");
             }

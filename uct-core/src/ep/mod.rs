@@ -182,7 +182,8 @@ impl ObservedEp for EpInner {
 
 impl Iface {
     /// Creates an endpoint to a peer's interface. The connection is made in the background: until it is established the transport queues
-    /// messages up to its limit, and further sends return `NO_RESOURCE`. A failure is logged, and [`Ep::failure`] returns it.
+    /// messages up to its limit, and further sends return `NO_RESOURCE`. A failure is logged, the end of the peer at level debug, and
+    /// [`Ep::failure`] returns it.
     ///
     /// # Errors
     /// The transport's refusal.
