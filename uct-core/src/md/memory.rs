@@ -23,6 +23,9 @@ use super::free_pieces::Place;
 use crate::config::AllocMethod;
 use crate::error::Refused;
 use crate::reason::Reason;
+
+/// Bytes that [`Memory::fill`] writes at once: as many as [`move_small`] moves without a call.
+const FILL_STEP: usize = 64;
 pub use ucs::memory::MemoryKind;
 
 bitflags! {
@@ -302,9 +305,12 @@ impl Memory {
     /// # Panics
     /// If the range ends beyond the memory.
     pub fn fill(&self, offset: usize, length: usize, value: u8) {
-        let target = self.at(offset, length);
-        // SAFETY: as in `write`.
-        unsafe { target.as_ptr().write_bytes(value, length) };
+        // All of it is within the memory, or nothing is written.
+        self.at(offset, length);
+        let piece = [value; FILL_STEP];
+        for done in (0..length).step_by(FILL_STEP) {
+            self.write(offset + done, &piece[..FILL_STEP.min(length - done)]);
+        }
     }
 
     /// Reads the 8 bytes at `offset` atomically, as a number in native byte order.
@@ -586,6 +592,20 @@ mod tests {
         assert_eq!(memory.load_u64(0), 7);
         for outside in [5..=8, 0..=8] {
             assert!(panics(|| drop(memory.slice(outside))));
+        }
+    }
+
+    #[test]
+    fn bytes_are_filled_and_their_neighbours_left_alone() {
+        let (_worker, iface) = open();
+        for length in (0..=200).chain([4095, 4096]) {
+            for offset in [0, 1, 7] {
+                let memory = registered(&iface, vec![1; length + 8]);
+                memory.fill(offset, length, 5);
+                let mut expected = vec![1; length + 8];
+                expected[offset..offset + length].fill(5);
+                assert_eq!(memory.to_vec(), expected, "{length} bytes at {offset}");
+            }
         }
     }
 
