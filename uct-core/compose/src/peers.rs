@@ -5,9 +5,11 @@
 //! side that created the token knows it. A request that names another interface causes a response that that interface drops.
 
 use std::cell::{Cell, RefCell};
+use std::cmp::Reverse;
 use std::collections::{HashMap, VecDeque};
 use std::rc::Rc;
 
+use ucs::log::Limited;
 use uct_plugin::memory::{Accessor, Regions};
 use uct_plugin::rma::{Malformed, Opcode, Request, Target};
 use uct_plugin::{Error, PeerAddress, Result};
@@ -15,7 +17,7 @@ use uct_plugin::{Error, PeerAddress, Result};
 use crate::plugin::{PluginEp, PluginIface};
 use crate::wire::{CHANNEL, HEAD, Head, Kind};
 
-/// Largest number of peers in the table. A further one replaces the one that has been idle longest.
+/// Largest number of peers in the table. A further one replaces the one that has been idle longest, of those of the interface with the most.
 const MOST_PEERS: usize = 256;
 /// Largest number of queued responses to one peer.
 const MOST_ANSWERS: usize = 512;
@@ -34,10 +36,14 @@ pub(crate) struct Peers {
     bytes: Cell<usize>,
     /// Requests so far.
     requests: Cell<u64>,
+    /// Lines about peers.
+    lines: Limited,
 }
 
 struct Peer {
     token: u64,
+    /// The addresses of its device and interface.
+    sender: Box<[u8]>,
     ep: PluginEp,
     target: Target,
     answers: RefCell<VecDeque<Vec<u8>>>,
@@ -72,7 +78,9 @@ impl Peers {
             return;
         }
         if let Err(malformed) = self.carry_out(&peer, request, served) {
-            ucs::log::debug!("a peer is cut off: {malformed}");
+            if let Some(left_out) = self.lines.admit() {
+                ucs::log::debug!("a peer is cut off: {malformed}{left_out}");
+            }
             self.cut_off(&peer);
         }
         if !peer.has_responses.replace(true) {
@@ -127,12 +135,15 @@ impl Peers {
         let ep = match PluginEp::create(plugin, Some(sender)) {
             Ok(ep) => ep,
             Err(failure) => {
-                ucs::log::debug!("a response to a peer cannot be sent: {failure}");
+                if let Some(left_out) = self.lines.admit() {
+                    ucs::log::debug!("a response to a peer cannot be sent: {failure}{left_out}");
+                }
                 return None;
             }
         };
         let peer = Rc::new(Peer {
             token,
+            sender: [sender.device, sender.iface].concat().into(),
             ep,
             target: Target::default(),
             answers: RefCell::default(),
@@ -186,7 +197,8 @@ impl Peers {
         }
     }
 
-    /// Removes peers whose interface is gone, and of too many peers those that have been idle longest. No call of the plugin's is on the stack.
+    /// Removes peers whose interface is gone, and of too many peers those that have been idle longest of the interface with the most of them: tokens
+    /// that one interface makes up push out no response to another. No call of the plugin's is on the stack.
     pub(crate) fn tidy(&self) {
         let mut known = self.known.borrow_mut();
         let is_gone = |peer: &Peer| peer.ep.failure().is_some();
@@ -194,11 +206,17 @@ impl Peers {
             known.values().filter(|peer| is_gone(peer)).map(|peer| peer.token).collect();
         let excess = (known.len() - forgotten.len()).saturating_sub(MOST_PEERS);
         if excess > 0 {
-            let rest = known.values().filter(|peer| !is_gone(peer));
-            let mut rest: Vec<_> =
-                rest.map(|peer| (peer.has_responses.get(), peer.last.get(), peer.token)).collect();
-            rest.sort_unstable();
-            forgotten.extend(rest.iter().take(excess).map(|(.., token)| token));
+            let mut tokens = HashMap::<&[u8], Vec<(bool, u64, u64)>>::new();
+            for peer in known.values().filter(|peer| !is_gone(peer)) {
+                let token = (peer.has_responses.get(), peer.last.get(), peer.token);
+                tokens.entry(&peer.sender).or_default().push(token);
+            }
+            // The last of each is the first to go.
+            tokens.values_mut().for_each(|own| own.sort_unstable_by(|one, other| other.cmp(one)));
+            for _ in 0..excess {
+                let most = tokens.values_mut().max_by_key(|own| (own.len(), Reverse(own.last().copied())));
+                forgotten.extend(most.and_then(Vec::pop).map(|(.., token)| token));
+            }
         }
         let gone: Vec<_> = forgotten.iter().filter_map(|token| known.remove(token)).collect();
         drop(known);

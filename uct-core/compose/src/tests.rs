@@ -25,6 +25,8 @@ use crate::wire::{CHANNEL, Head, Kind};
 const LONGEST: usize = 512;
 /// The address of the plugin's only interface.
 const HERE: [u8; 8] = *b"here\0\0\0\0";
+/// Another interface's.
+const THERE: [u8; 8] = *b"there\0\0\0";
 
 struct WireMd;
 
@@ -70,7 +72,11 @@ impl Iface for Wire {
     }
 
     fn is_reachable(&self, peer: PeerAddress<'_>, _scope: Scope) -> Result<(), String> {
-        if peer.iface == HERE { Ok(()) } else { Err("there is nobody".to_owned()) }
+        if [HERE, THERE].iter().any(|known| known == peer.iface) {
+            Ok(())
+        } else {
+            Err("there is nobody".to_owned())
+        }
     }
 
     fn progress(&self) -> u32 {
@@ -318,6 +324,34 @@ fn a_response_without_a_request_fails_the_endpoint_that_it_names() {
     bench.inject(Kind::Answer, ep.sender.token, &[2; 40]);
     bench.settle();
     assert_eq!(bench.failures(), [], "once");
+}
+
+#[test]
+fn made_up_tokens_of_one_interface_push_out_no_response_to_another() {
+    const HONEST: u64 = 1;
+    let bench = Bench::new();
+    let (ep, mut memory) = (bench.ep(), vec![0u8; 8]);
+    let (key, address) = bench.key(&mut memory);
+    let request = ep.sender.initiator.put(&key, address, 1).unwrap();
+    let mut head = [0; MAX_REQUEST];
+    let length = request.write(&mut head);
+    let ask =
+        |from: &[u8], token| bench.inject(Kind::Request, token, &[from, &head[..length], &[9]].concat());
+    // Responses wait for room, the honest one longest.
+    bench.wire.room.set(0);
+    ask(&THERE, HONEST);
+    for token in 2..=1000 {
+        ask(&HERE, token);
+        bench.settle();
+    }
+    assert_eq!(bench.iface.peers.len(), 256);
+    bench.wire.room.set(usize::MAX);
+    bench.iface.peers.answer();
+    let answers = bench.wire.frames.take();
+    let is_honest = |frame: &Vec<u8>| {
+        Head::read(frame).is_some_and(|(head, _)| head == Head { kind: Kind::Answer, token: HONEST })
+    };
+    assert!(answers.iter().any(|(_, frame)| is_honest(frame)), "{} other responses", answers.len());
 }
 
 #[test]
