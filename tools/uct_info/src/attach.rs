@@ -4,6 +4,7 @@ use std::fmt;
 use std::time::Duration;
 
 use serde::Serialize;
+use ucs::text::Visible;
 use uct_core::attach::{self, AttachError, IfaceReport, LatencyReport, Snapshot, WorkerState};
 
 /// The section.
@@ -20,6 +21,7 @@ impl Process {
 impl fmt::Display for Process {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Snapshot { pid, program, version, workers, .. } = &self.0;
+        let (program, version) = (Visible(program), Visible(version));
         writeln!(f, "# Process {pid} ({program}), version {version}, workers: {}", workers.len())?;
         workers.iter().try_for_each(|worker| write_worker(f, worker))
     }
@@ -29,7 +31,7 @@ fn write_worker(f: &mut fmt::Formatter<'_>, worker: &WorkerState) -> fmt::Result
     let WorkerState { number, thread, thread_name, report } = worker;
     write!(f, "#\n# Worker {number}, thread {thread}")?;
     if !thread_name.is_empty() {
-        write!(f, " ({thread_name})")?;
+        write!(f, " ({})", Visible(thread_name))?;
     }
     let Some(report) = report else {
         return writeln!(f, ": makes no progress (none within a second)");

@@ -10,6 +10,8 @@ use std::time::{Duration, Instant};
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use ucs::log::Limited;
+use ucs::text::{PeerText, Visible};
 use uct_core::select::{Explanation, Request};
 use uct_core::{Ep, Error as Status, Iface};
 use uct_net::local::{Connect, Connection, Listener, Net};
@@ -133,13 +135,19 @@ impl Peer {
 
     /// Waits for a client. Other programs are turned away.
     pub(crate) fn accept(net: &Net, mut listener: Listener, patience: Duration) -> Result<Peer, Failure> {
+        let rejected = Limited::default();
         let accepted = net.block_on(net.within(patience, async {
             loop {
                 let incoming = listener.accept().await?;
                 if incoming.private() == PRIVATE {
                     return incoming.accept().await;
                 }
-                tracing::warn!("{} was rejected: it is not a uct_perftest of this version", incoming.peer());
+                if let Some(left_out) = rejected.admit() {
+                    let peer = incoming.peer();
+                    ucs::log::warn!(
+                        "{peer} was rejected: it is not a uct_perftest of this version{left_out}"
+                    );
+                }
                 // It may have gone.
                 let _ = incoming.reject("it is not a uct_perftest of this version").await;
             }
@@ -255,8 +263,11 @@ impl Peer {
     /// As [`Peer::receive`], for a message with a value.
     pub(crate) fn receive_value<T: DeserializeOwned>(&mut self, kind: Kind) -> Result<T, Failure> {
         let body = self.receive(kind)?;
-        serde_json::from_slice(&body)
-            .map_err(|error| format!("the peer's message {kind:?} cannot be parsed: {error}").into())
+        serde_json::from_slice(&body).map_err(|error| {
+            // It may quote the peer.
+            let error = error.to_string();
+            format!("the peer's message {kind:?} cannot be parsed: {}", Visible(&error)).into()
+        })
     }
 
     /// Checks for a sign of life while something else is going on, without waiting; returns whether there was one.
@@ -339,7 +350,7 @@ pub(crate) fn listen(net: &Net, port: u16, by: Option<&str>) -> Result<Listener,
 }
 
 fn given_up(reason: &[u8]) -> Failure {
-    format!("the peer gave up: {}", String::from_utf8_lossy(reason)).into()
+    format!("the peer gave up: {}", PeerText::new(reason)).into()
 }
 
 fn gone(error: &Error) -> Failure {

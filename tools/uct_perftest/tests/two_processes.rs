@@ -217,5 +217,5 @@ fn a_transport_that_one_side_lacks_is_told_on_both() {
     let line = ended(&format!("-p {port} localhost -n 5")).failure();
     assert!(line.contains("no transport for am_"), "{line}");
     let line = server.end().failure();
-    assert!(line.contains("the peer gave up: no transport for am_"), "{line}");
+    assert!(line.contains("the peer gave up: \"no transport for am_"), "{line}");
 }

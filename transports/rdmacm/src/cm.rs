@@ -8,6 +8,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use ucs::event_set::{EventSet, Events};
+use ucs::log::Limited;
 use ucs::{Error, Result};
 use uct_plugin::cm::{CmAttr, CmConnect, CmData, CmEvent, CmEvents, CmParams, CmPath, CmUser, Finding};
 use uct_plugin::{ConnectionManager, Failure, Outcome};
@@ -33,6 +34,8 @@ pub(crate) struct RdmaCm {
     /// Readable as long as progress has something to do.
     set: EventSet,
     owners: RefCell<HashMap<usize, Owner>>,
+    /// Lines about requests that are none.
+    malformed: Limited,
 }
 
 /// What an event is about.
@@ -75,7 +78,13 @@ impl ConnectionManager for RdmaCm {
                 Ok(set)
             })
             .map_err(|error| Failure::new((&error).into(), error.to_string()))?;
-        Ok(Rc::new(RdmaCm { shared, events: params.events, set, owners: RefCell::default() }))
+        Ok(Rc::new(RdmaCm {
+            shared,
+            events: params.events,
+            set,
+            owners: RefCell::default(),
+            malformed: Limited::default(),
+        }))
     }
 
     fn attributes(&self) -> CmAttr {
@@ -248,7 +257,13 @@ impl RdmaCm {
         let private = match private::unpack(Kind::Connect, &private_data) {
             Message::Ours(data) | Message::Foreign(data) => data,
             Message::Bad(bad) => {
-                ucs::log::warn!(peer = %path.peer, reason = %bad, "rdmacm: a malformed connection request was rejected");
+                if let Some(left_out) = self.malformed.admit() {
+                    ucs::log::warn!(
+                        peer = %path.peer,
+                        reason = %bad,
+                        "rdmacm: a malformed connection request was rejected{left_out}"
+                    );
+                }
                 return;
             }
         };

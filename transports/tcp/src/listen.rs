@@ -227,7 +227,10 @@ impl TcpIface {
         let HalfOpen { socket, address, .. } = one;
         if !wire::is_same(self.address.key, hello.key) {
             self.count_dropped();
-            ucs::log::debug!(peer = %address, "a connection was refused: it is meant for another interface");
+            if let Some(left_out) = self.half_open.borrow().refusals.admit() {
+                let words = "a connection was refused: it is meant for another interface";
+                ucs::log::debug!(peer = %address, "{words}{left_out}");
+            }
             return self.refuse(&socket, Refusal::WrongIface);
         }
         if hello.max_message > self.shared.max_message() as u64 {

@@ -6,6 +6,7 @@ use std::os::fd::RawFd;
 use std::ptr::{null, null_mut};
 use std::rc::Rc;
 
+use ucs::text::Visible;
 use uct_plugin::abi::*;
 use uct_plugin::{Completion, Error, Failure, Outcome, PeerAddress, Result, Status, attr};
 
@@ -55,8 +56,8 @@ impl Reason {
             Reason { buffer: [0; 512], text: UctText { data: null_mut(), capacity: 512, length: 0 } };
         reason.text.data = reason.buffer.as_mut_ptr();
         let status = Status::from_raw(call(&raw mut reason.text));
-        let words = String::from_utf8_lossy(&reason.buffer[..reason.text.length.min(512)]).into_owned();
-        status.into_result().map_err(|error| Failure::new(error, words))
+        let words = String::from_utf8_lossy(&reason.buffer[..reason.text.length.min(512)]);
+        status.into_result().map_err(|error| Failure::new(error, Visible(&words).to_string()))
     }
 }
 
@@ -226,7 +227,8 @@ unsafe fn words(text: UctStr) -> String {
         return String::new();
     }
     // SAFETY: the caller's promise.
-    String::from_utf8_lossy(unsafe { std::slice::from_raw_parts(text.data, text.length) }).into_owned()
+    let words = String::from_utf8_lossy(unsafe { std::slice::from_raw_parts(text.data, text.length) });
+    Visible(&words).to_string()
 }
 
 /// The plugin reports that an endpoint has failed; progress looks after it.

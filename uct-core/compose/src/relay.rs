@@ -4,12 +4,16 @@ use std::cell::OnceCell;
 use std::ffi::c_void;
 use std::rc::{Rc, Weak};
 
+use ucs::log::Limited;
 use uct_plugin::abi::{
     UCT_AM_DESC, UCT_AM_IDS, UCT_AM_SHARED, UCT_INPROGRESS, UCT_OK, UctAmCallback, UctAmTable, UctStatus,
 };
 use uct_plugin::{AmHandlers, Disposition, guarded};
 
 use crate::wire::{CHANNEL, HEAD, Head, Kind};
+
+/// Lines about frames that are none.
+static DROPPED: Limited = Limited::new(Limited::LINES_A_SECOND);
 
 /// What takes frames, requests among them ahead of the messages that were sent behind.
 pub(crate) trait Receiver {
@@ -103,7 +107,9 @@ unsafe extern "C" fn take_frame(
     };
     let data = data.cast::<u8>();
     if length < HEAD {
-        ucs::log::debug!(length, "a frame that is shorter than its head is dropped");
+        if let Some(left_out) = DROPPED.admit() {
+            ucs::log::debug!(length, "a frame that is shorter than its head is dropped{left_out}");
+        }
         return UCT_OK;
     }
     let mut head = [0; HEAD];
@@ -127,7 +133,11 @@ unsafe extern "C" fn take_frame(
                 receiver.take(frame);
             }
         }),
-        None => ucs::log::debug!("a frame of an unknown kind is dropped"),
+        None => {
+            if let Some(left_out) = DROPPED.admit() {
+                ucs::log::debug!("a frame of an unknown kind is dropped{left_out}");
+            }
+        }
     }
     UCT_OK
 }

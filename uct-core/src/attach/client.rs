@@ -13,6 +13,7 @@ use ucs::clock::Deadline;
 use ucs::sys::SystemError;
 use ucs::sys::peer::peer_credentials;
 use ucs::sys::process::credentials;
+use ucs::text::{PeerText, Visible};
 
 use super::error::AttachError;
 use super::place;
@@ -81,10 +82,12 @@ fn read_at(path: &Path, pid: u32) -> Result<Option<Snapshot>, AttachError> {
     }
     let text = read_all(&mut socket, path, pid)?;
     let malformed = |problem: String| AttachError::Reply { pid, problem };
-    match serde_json::from_slice(&text).map_err(|error| malformed(error.to_string()))? {
+    match serde_json::from_slice(&text).map_err(|error| malformed(Visible(&error.to_string()).to_string()))? {
         Reply::Snapshot(snapshot) if snapshot.schema == SCHEMA => Ok(Some(snapshot)),
         Reply::Snapshot(other) => Err(malformed(format!("its schema is {} and not {SCHEMA}", other.schema))),
-        Reply::Refused(reason) => Err(AttachError::Refused { pid, reason }),
+        Reply::Refused(reason) => {
+            Err(AttachError::Refused { pid, reason: PeerText::new(reason).to_string() })
+        }
     }
 }
 

@@ -12,7 +12,9 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use rustix::io::Errno;
+use ucs::log::Limited;
 use ucs::sys::process::credentials;
+use ucs::text::PeerText;
 use uct_plugin::Error;
 
 use crate::io::cma::{self, Process};
@@ -347,7 +349,7 @@ impl Channel {
         let taken = wire::parse_control(&buffer[..length]).and_then(|(kind, body)| match kind {
             Control::Welcome => self.take_welcome(body, &fds),
             Control::Refusal => {
-                let words = String::from_utf8_lossy(body);
+                let words = PeerText::new(body);
                 self.set_broken(Error::REJECTED, format!("the peer refuses the connection: {words}"));
                 Ok(())
             }
@@ -532,7 +534,11 @@ impl Channel {
         };
         let message = wire::control(Control::SegmentReply, zerocopy::IntoBytes::as_bytes(&reply));
         if let Err(errno) = self.send_control(&message, fd.as_slice()) {
-            ucs::log::debug!("a segment could not be sent to the peer: {errno}");
+            // A peer may ask all the time.
+            static LINES: Limited = Limited::new(Limited::LINES_A_SECOND);
+            if let Some(left_out) = LINES.admit() {
+                ucs::log::debug!("a segment could not be sent to the peer: {errno}{left_out}");
+            }
         }
     }
 

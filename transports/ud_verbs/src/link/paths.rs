@@ -6,6 +6,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use ucs::log::Limited;
 use uct_ib::verbs::{AddressVector, Ah, Context, Pd};
 use uct_ib::{DeviceAddress, Gid, GidKind, PortAddress, PortPreferences};
 use uct_plugin::{Error, Failure};
@@ -33,6 +34,8 @@ struct AddressHandles<H> {
     most: usize,
     /// Unauthenticated peers get no new handle before.
     paused_until: Time,
+    /// Lines about connection requests.
+    ignored: Limited,
 }
 
 /// A handle that no new path gets.
@@ -148,6 +151,7 @@ impl<H> AddressHandles<H> {
             retired: Vec::new(),
             most: most as usize,
             paused_until: Time::default(),
+            ignored: Limited::default(),
         }
     }
 
@@ -179,7 +183,9 @@ impl<H> AddressHandles<H> {
         let vector = match checked {
             Ok(vector) => vector,
             Err(reason) => {
-                ucs::log::debug!(reason, "a connection request was ignored");
+                if let Some(left_out) = self.ignored.admit() {
+                    ucs::log::debug!(reason, "a connection request was ignored{left_out}");
+                }
                 return None;
             }
         };
@@ -190,7 +196,9 @@ impl<H> AddressHandles<H> {
         match self.find(vector, make) {
             Ok(handle) => Some(handle),
             Err(failure) => {
-                ucs::log::debug!(%failure, "a connection request was ignored");
+                if let Some(left_out) = self.ignored.admit() {
+                    ucs::log::debug!(%failure, "a connection request was ignored{left_out}");
+                }
                 let took = ucs::clock::now().saturating_sub(begin);
                 self.paused_until = now.plus(took.saturating_mul(PAUSE));
                 None

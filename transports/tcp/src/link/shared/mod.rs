@@ -14,6 +14,7 @@ use socket2::Socket;
 use ucs::Error;
 use ucs::admission::Places;
 use ucs::event_set::{EventSet, Events};
+use ucs::log::Limited;
 use ucs::sys::SystemError;
 use ucs::units::Time;
 use uct_plugin::memory::{Access, Accessor, Allocation, Regions};
@@ -269,7 +270,11 @@ impl Shared {
             }
         };
         let Ok(buffer) = buffer else {
-            ucs::log::error!("no memory for a received message of {} bytes: it is lost", message.len());
+            static LINES: Limited = Limited::new(Limited::LINES_A_SECOND);
+            if let Some(left_out) = LINES.admit() {
+                let length = message.len();
+                ucs::log::error!("no memory for a received message of {length} bytes: it is lost{left_out}");
+            }
             return;
         };
         let place = padded(buffer.fill() + self.headroom);
