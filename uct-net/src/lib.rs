@@ -71,6 +71,7 @@ mod proto;
 mod threads;
 #[cfg(feature = "tls")]
 mod tls;
+mod wake;
 
 #[cfg(feature = "hyper")]
 pub use connector::UctConnector;

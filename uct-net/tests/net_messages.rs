@@ -4,7 +4,9 @@ mod support;
 
 use std::cell::Cell;
 use std::future::poll_fn;
-use std::task::Poll;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
 use futures_util::StreamExt;
@@ -430,4 +432,53 @@ fn a_timer_is_in_time_beside_a_task_that_computes() {
     let mut tasks = FuturesUnordered::from_iter(tasks);
     assert_eq!(net.block_on(tasks.next()), Some("the timer"));
     assert!(passes.get() <= 16, "a timer of 5 ms was due behind {} passes of 1 ms", passes.get());
+}
+
+struct Panics;
+
+impl Wake for Panics {
+    fn wake(self: Arc<Self>) {
+        panic!("a waker that panics");
+    }
+}
+
+#[derive(Default)]
+struct Counts(AtomicU32);
+
+impl Wake for Counts {
+    fn wake(self: Arc<Self>) {
+        self.0.fetch_add(1, Ordering::Relaxed);
+    }
+}
+
+#[test]
+fn a_waker_that_panics_ends_no_driver_and_delays_no_other_task() {
+    pair(
+        support::patient(),
+        async |_net, mut listener| {
+            let connection = listener.accept().await?.accept().await?;
+            connection.recv().within(LIMIT).await?;
+            connection.send(b"an event").await?;
+            connection.recv().within(LIMIT).await.expect_err("the end");
+            Ok(())
+        },
+        async |net, address| {
+            let connection = net.connect(&address).await?;
+            let counts = Arc::new(Counts::default());
+            let wakers = [Waker::from(Arc::new(Panics)), Waker::from(Arc::clone(&counts))];
+            let mut tasks = [Box::pin(connection.recv()), Box::pin(connection.recv())];
+            for (task, waker) in tasks.iter_mut().zip(&wakers) {
+                assert!(task.as_mut().poll(&mut Context::from_waker(waker)).is_pending());
+            }
+            connection.send(b"go").await?;
+            let woken = async {
+                while counts.0.load(Ordering::Relaxed) == 0 {
+                    net.sleep(Duration::from_millis(1)).await;
+                }
+            };
+            net.within(LIMIT, woken).await.expect("the other task is woken");
+            assert_eq!(&*connection.recv().within(LIMIT).await?, b"an event");
+            Ok(())
+        },
+    );
 }

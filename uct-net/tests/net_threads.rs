@@ -5,9 +5,9 @@ mod seed;
 mod support;
 
 use std::pin::pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::task::{Context, Wake, Waker};
+use std::sync::{Arc, Mutex, mpsc};
+use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 use std::time::Duration;
 
@@ -203,7 +203,7 @@ fn futures_that_several_threads_drop_lose_nothing_and_double_nothing() {
 /// A waker that uses the net and drops a handle of it, in whatever thread it is called.
 struct Meddler {
     net: Net,
-    connection: std::sync::Mutex<Option<Connection>>,
+    connection: Mutex<Option<Connection>>,
     calls: AtomicU32,
 }
 
@@ -234,7 +234,7 @@ fn a_waker_that_uses_the_net_and_drops_its_handles_blocks_no_thread() {
         let (left, here, right, there) = pair(&transport);
         let meddler = Arc::new(Meddler {
             net: left.clone(),
-            connection: std::sync::Mutex::new(Some(here.clone())),
+            connection: Mutex::new(Some(here.clone())),
             calls: AtomicU32::new(0),
         });
         {
@@ -252,6 +252,43 @@ fn a_waker_that_uses_the_net_and_drops_its_handles_blocks_no_thread() {
         assert!(pin!(here.recv()).as_mut().poll(&mut Context::from_waker(&waker)).is_pending());
         drop((waker, meddler, here));
         assert!(right.block_on(there.recv().within(LIMIT)).expect_err("it is closed").is_closed_by_peer());
+    }
+}
+
+struct Panics;
+
+impl Wake for Panics {
+    fn wake(self: Arc<Self>) {
+        panic!("a waker that panics");
+    }
+}
+
+/// Reports that it was woken.
+struct Reports(Mutex<mpsc::Sender<()>>);
+
+impl Wake for Reports {
+    fn wake(self: Arc<Self>) {
+        self.0.lock().expect("no panic").send(()).expect("it is awaited");
+    }
+}
+
+#[test]
+fn a_waker_that_panics_keeps_no_other_task_from_being_woken() {
+    for transport in transports() {
+        let (_left, here, right, there) = pair(&transport);
+        // Again, since the thread that wakes lives on.
+        for _ in 0..2 {
+            let (sender, woken) = mpsc::channel();
+            let wakers = [Waker::from(Arc::new(Panics)), Waker::from(Arc::new(Reports(Mutex::new(sender))))];
+            let mut tasks = [Box::pin(here.recv()), Box::pin(here.recv())];
+            for (task, waker) in tasks.iter_mut().zip(&wakers) {
+                assert!(task.as_mut().poll(&mut Context::from_waker(waker)).is_pending());
+            }
+            right.block_on(there.send(b"an event")).expect("sent");
+            woken.recv_timeout(LIMIT).expect("the other task is woken");
+            let received = tasks[1].as_mut().poll(&mut Context::from_waker(Waker::noop()));
+            assert!(matches!(received, Poll::Ready(Ok(message)) if *message == *b"an event"));
+        }
     }
 }
 
@@ -357,13 +394,13 @@ fn a_limit_ends_a_wait_that_nothing_else_ends() {
     assert!(error.is_timeout(), "{error}");
     // Without a thread in the foreground: the engine's own has to learn of the timer.
     let (sender, receiver) = std::sync::mpsc::channel();
-    struct Tell(std::sync::Mutex<std::sync::mpsc::Sender<()>>);
+    struct Tell(Mutex<std::sync::mpsc::Sender<()>>);
     impl Wake for Tell {
         fn wake(self: Arc<Self>) {
             let _ = self.0.lock().expect("no panic").send(());
         }
     }
-    let waker = Waker::from(Arc::new(Tell(std::sync::Mutex::new(sender))));
+    let waker = Waker::from(Arc::new(Tell(Mutex::new(sender))));
     thread::sleep(Duration::from_millis(50));
     let mut receiving = pin!(here.recv().within(Duration::from_millis(20)));
     assert!(receiving.as_mut().poll(&mut Context::from_waker(&waker)).is_pending());

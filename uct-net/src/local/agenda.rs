@@ -10,6 +10,7 @@ use ucs::memory::fork::Forked;
 
 use super::reactor::Reactor;
 use crate::proto::envelope::Token;
+use crate::wake::wake;
 
 /// Most passes that an end waits, while the transports go on delivering: enough for the longest receive queue of `rc_verbs`.
 const MOST_PASSES: u32 = 4096;
@@ -67,9 +68,7 @@ impl Agenda {
     /// Wakes them. Not to be called inside a transport.
     pub(crate) fn wake(&self) {
         let woken = std::mem::take(&mut *self.woken.borrow_mut());
-        for waker in woken {
-            waker.wake();
-        }
+        woken.into_iter().for_each(wake);
     }
 
     /// Has the engine call `report` when the transports have delivered what has arrived. May be called inside a transport.

@@ -21,6 +21,7 @@ use super::socket::{FrameSocket, Place};
 use super::trace;
 use crate::error::{Error, Result, Stage};
 use crate::flavour::{self, Settings};
+use crate::wake::wake;
 
 /// See [`Net::connect`].
 pub type Connect = flavour::Connect<Net>;
@@ -144,9 +145,10 @@ pub(crate) async fn resolve(address: &str, purpose: Purpose) -> Result<Vec<Place
         let found = net::look_up(&host, &service);
         let mut place = place.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         place.found = Some(found);
-        if let Some(waker) = place.waker.take() {
-            waker.wake();
-        }
+        let waker = place.waker.take();
+        // It may look at once.
+        drop(place);
+        waker.into_iter().for_each(wake);
     };
     std::thread::Builder::new().name("uct-net-resolve".to_owned()).spawn(look_up).map_err(|error| {
         let reason = format!("no thread to look it up: {error}");

@@ -15,6 +15,8 @@ use ucs::event_set::{EventBuffer, EventSet, Events};
 use ucs::memory::fork::{ForkGuard, Forked};
 use ucs::sys::SystemError;
 
+use crate::wake::wake;
+
 /// The number of the worker's descriptor in the set; sources have theirs from their places.
 const WORKER: u64 = u64::MAX;
 /// How long a thread sleeps at most in a child of a fork, where no descriptor wakes it.
@@ -53,7 +55,7 @@ impl Direction {
     /// An edge was reported.
     fn is_ready(&self) {
         self.would_block.set(false);
-        wake(&self.waker);
+        self.waker.take().into_iter().for_each(wake);
     }
 }
 
@@ -131,7 +133,7 @@ impl Reactor {
     /// Wakes the driver for work that no descriptor reports: data that a task has sent, an earlier timer.
     pub(crate) fn rouse(&self) {
         #[cfg(feature = "tokio")]
-        wake(&self.sleeper);
+        self.sleeper.take().into_iter().for_each(wake);
     }
 
     /// Whether a handshake is under way: its peer probably answers within microseconds.
@@ -166,7 +168,7 @@ impl Reactor {
             }
             let waker = first.remove();
             drop(timers);
-            waker.wake();
+            wake(waker);
             fired = true;
         }
     }
@@ -191,12 +193,6 @@ impl Reactor {
 /// When that time is over.
 pub(crate) fn due(time: Duration) -> Instant {
     Instant::now() + time.min(LONGEST)
-}
-
-fn wake(waker: &Cell<Option<Waker>>) {
-    if let Some(waker) = waker.take() {
-        waker.wake();
-    }
 }
 
 impl<F: AsFd> Watched<F> {

@@ -7,6 +7,7 @@ use std::sync::{Arc, Mutex};
 use std::task::{Wake, Waker};
 
 use super::lock::lock;
+use crate::wake::{guarded, wake};
 
 /// What a thread leaves to be done after it has left the engine.
 #[derive(Default)]
@@ -69,10 +70,8 @@ impl Outside {
 impl Left {
     /// Wakes and drops. No lock is held.
     pub(super) fn run(self) {
-        for waker in self.wake {
-            waker.wake();
-        }
-        drop(self.drop);
+        self.wake.into_iter().for_each(wake);
+        self.drop.into_iter().for_each(|waker| guarded(|| drop(waker)));
     }
 }
 
@@ -110,7 +109,7 @@ impl Wake for Signal {
         if self.outside.is_inside() {
             self.outside.put(|left| left.wake.push(waker));
         } else {
-            waker.wake();
+            wake(waker);
         }
     }
 }

@@ -5,6 +5,7 @@ use std::task::{Context, Waker};
 use smallvec::SmallVec;
 
 use super::super::agenda::Agenda;
+use crate::wake::wake;
 
 /// The tasks that an event wakes, each once. One needs no memory.
 #[derive(Default)]
@@ -38,8 +39,6 @@ impl Wakers {
 
     /// Wakes them. No state is borrowed meanwhile. Not to be called inside a transport.
     pub(super) fn wake(self) {
-        for waker in self.0 {
-            waker.wake();
-        }
+        self.0.into_iter().for_each(wake);
     }
 }
