@@ -4,12 +4,12 @@ use std::fmt;
 
 use serde::Serialize;
 use uct_core::configuration::Value;
-use uct_core::system::{net, pages, process};
+use uct_core::system::{cpu, net, pages, process};
 use uct_core::{Context, Error, IfaceOptions, OpenError, Worker};
 use uct_tools_common::Failure;
 
 use super::finding::{Finding, Verdict};
-use super::{memory, network, verbs};
+use super::{memory, memory_limit, network, processors, verbs};
 use crate::files::Files;
 use crate::measured::{MeasuredTimes, State};
 
@@ -34,6 +34,8 @@ impl Machine {
         findings.push(memory::shared(&files, text("shm", "dir").unwrap_or("auto")));
         let free = pages::huge_pages().iter().map(|pool| pool.free).sum();
         findings.push(memory::pages(pages::transparent_huge_pages(), free));
+        findings.push(memory_limit::examine(&files));
+        findings.extend(processors::examine(&files, &cpu::affinity()?));
         findings.extend(network::devices(&network_devices()?));
         findings.extend(network::settings(&files, text("tcp", "congestion").unwrap_or("auto")));
         findings.push(of_selection(&MeasuredTimes::of(context)));
