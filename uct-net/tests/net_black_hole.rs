@@ -149,6 +149,49 @@ fn attempt(unanswered: Unanswered, address: &str, begun: &Receiver<Instant>) -> 
     }
 }
 
+/// Long packets are dropped where they arrive, short ones are not.
+#[test]
+fn a_smaller_mtu_at_the_far_end_is_named_when_the_system_gives_up() {
+    if !skip::is_root("make network namespaces") {
+        return;
+    }
+    let cable = Cable::new();
+    let ((address_to, address), (begun_to, begun)) = (channel(), channel());
+    let (end, ended) = channel::<()>();
+    let far = cable.far(move || {
+        let net = net(patient());
+        net.block_on(async {
+            let mut listener = net.listen(format!("{FAR}:0")).await.expect("a listener");
+            address_to.send(listener.address()).expect("it is awaited");
+            let connection = listener.accept().await.expect("a caller").accept().await.expect("a connection");
+            assert_eq!(&*connection.recv().within(LIMIT).await.expect("a short one"), b"short");
+            namespaces::set_mtu(600);
+            begun_to.send(()).expect("it is awaited");
+            while ended.try_recv() == Err(std::sync::mpsc::TryRecvError::Empty) {
+                net.sleep(Duration::from_millis(1)).await;
+            }
+        });
+    });
+    let near = cable.near(move || {
+        let context = with(&[("tls", "tcp"), ("net_devices", DEVICE), ("tcp.user_timeout", "1s")]);
+        let net = Net::new(&context, patient()).expect("a net");
+        net.block_on(async {
+            let address = address.recv_timeout(LIMIT).expect("the far end listens");
+            let connection = net.connect(address).await.expect("short packets arrive");
+            connection.send(b"short").await.expect("sent");
+            begun.recv_timeout(LIMIT).expect("the far end is there");
+            // One packet: several would be one for the far end's device.
+            connection.send(&[1; 1200]).await.expect("the system has it");
+            let error = net.within(LIMIT, connection.closed()).await.expect("the system gives up");
+            end.send(()).expect("the far end waits");
+            error
+        })
+    });
+    let error = near.join().expect("the near end");
+    far.join().expect("the far end");
+    assert!(error.is_timeout() && error.to_string().contains("the MTU of a link on the way"), "{error}");
+}
+
 #[test]
 fn each_stage_ends_at_its_limit_while_the_network_loses_every_reply() {
     if !skip::is_root("make network namespaces") {

@@ -36,7 +36,7 @@ use crate::proto::proof::{self, Nonce, Side};
 const MAX_EXPLANATION: usize = 32 << 10;
 
 /// The remedy for a peer that was reached and does not continue.
-const NOT_CONTINUED: &str = "check that the peer is a program with uct-net whose Net is driven, and that the network drops no packets";
+const NOT_CONTINUED: &str = "check that the peer is a program with uct-net whose Net is driven, and that the network drops no packets, nor long ones (MTU)";
 
 /// What the client has learned from the server's first answer.
 struct Server {

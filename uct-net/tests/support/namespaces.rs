@@ -96,6 +96,11 @@ impl Cable {
     }
 }
 
+/// Sets the MTU of the device of this end.
+pub fn set_mtu(bytes: u32) {
+    ip(&format!("link set {DEVICE} mtu {bytes}"));
+}
+
 /// Loses all packets that the far end sends, from now on or no longer. Called there.
 pub fn lose_packets(is_lost: bool) {
     neighbour(NEAR, if is_lost { NO_HARDWARE } else { NEAR_HARDWARE });

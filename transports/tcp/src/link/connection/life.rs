@@ -20,6 +20,10 @@ use crate::link::shared::Shared;
 use crate::proto::wire::{FEATURE_FILL, FEATURE_RMA, FRAME_HEADER, HELLO, Hello, control};
 use ucs::admission::Source;
 
+/// What may be behind a connection that the system has given up.
+pub(super) const UNACKNOWLEDGED: &str = ": the peer's system acknowledges nothing; it is down, or the network drops packets, long ones alone where \
+     the MTU of a link on the way is smaller than this side's";
+
 impl Conn {
     /// The connection is established: queued data are sent.
     pub(crate) fn establish(self: &Rc<Self>, shared: &Shared, hello: &Hello, socket: Option<Socket>) {
@@ -190,7 +194,8 @@ impl Conn {
                 Error::NO_MEMORY => "there is no memory for a send buffer",
                 _ => "the connection was lost while sending",
             };
-            self.fail(shared, error, reason);
+            let hint = if error == Error::TIMED_OUT { UNACKNOWLEDGED } else { "" };
+            self.fail(shared, error, &format!("{reason}{hint}"));
         }
     }
 

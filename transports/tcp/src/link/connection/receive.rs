@@ -14,6 +14,7 @@ use ucs::clock;
 use uct_plugin::Disposition;
 use uct_plugin::rma::Request;
 
+use super::life::UNACKNOWLEDGED;
 use super::{Conn, State};
 use crate::io::buffer::RxBuffer;
 use crate::link::announced::Room;
@@ -197,7 +198,8 @@ impl Conn {
             Err(errno) => {
                 let error = Error::from_errno(errno.raw_os_error());
                 let reason = std::io::Error::from(errno);
-                self.fail(shared, error, &format!("the connection was lost: {reason}"));
+                let hint = if errno == Errno::TIMEDOUT { UNACKNOWLEDGED } else { "" };
+                self.fail(shared, error, &format!("the connection was lost: {reason}{hint}"));
                 Received { count: 1, any: true }
             }
         }
