@@ -3,8 +3,10 @@
 use std::cmp::Ordering;
 use std::ptr::NonNull;
 
+use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect, munmap};
 use uct_core::{
-    Access, Error, MdFlags, Memory, MemoryKind, MultiDomainMemory, PackedKeys, RemoteKey, Resource,
+    Access, Error, IfaceOptions, MdFlags, Memory, MemoryKind, MultiDomainMemory, PackedKeys, RemoteKey,
+    Resource,
 };
 
 use super::case;
@@ -210,6 +212,93 @@ fn twice(setup: &Setup) {
     access(&first_key).expect("the first registration outlives the second");
 }
 
+/// Memory that the test has mapped.
+struct Mapped {
+    start: NonNull<u8>,
+    length: usize,
+}
+
+impl Mapped {
+    fn new(bytes: &[u8]) -> Mapped {
+        let (length, access) = (bytes.len(), ProtFlags::READ | ProtFlags::WRITE);
+        // SAFETY: a new mapping where there was none.
+        let start = unsafe { mmap_anonymous(std::ptr::null_mut(), length, access, MapFlags::PRIVATE) };
+        let start = NonNull::new(start.expect("memory").cast::<u8>()).expect("a mapping");
+        // SAFETY: the mapping has as many bytes, and nothing refers to them.
+        unsafe { start.copy_from_nonoverlapping(NonNull::from(bytes).cast(), length) };
+        Mapped { start, length }
+    }
+
+    fn protect(&self, access: MprotectFlags) {
+        // SAFETY: the mapping is this value's, and nothing refers to its bytes.
+        unsafe { mprotect(self.start.as_ptr().cast(), self.length, access) }.expect("another protection");
+    }
+
+    fn register(&self, side: &Side, access: Access) -> Result<Memory, uct_core::Refused> {
+        let domain = side.iface.memory_domain();
+        // SAFETY: the cases drop the registration ahead of this value, and change the protection only while there is none.
+        unsafe { domain.register_raw(self.start, self.length, access, MemoryKind::Host) }
+    }
+}
+
+impl Drop for Mapped {
+    fn drop(&mut self) {
+        // SAFETY: nothing refers to the mapping any more.
+        let _ = unsafe { munmap(self.start.as_ptr().cast(), self.length) };
+    }
+}
+
+fn mappings(setup: &Setup) {
+    let pair = Pair::with(setup, IfaceOptions::default());
+    registers(setup, &pair.receiver);
+    let bytes = pattern(setup.seed, 8 << 10);
+    let mapped = Mapped::new(&bytes);
+    let write = [Access::REMOTE_PUT, Access::REMOTE_ATOMIC, Access::ALL];
+    let is_refused = |access, words: &str| {
+        let refused = mapped.register(&pair.receiver, access).map(drop).expect_err(words);
+        assert_eq!(refused.status, Error::INVALID_PARAM, "{refused}");
+        assert!(refused.reason.contains(words), "{refused}");
+    };
+    for access in write {
+        let memory = mapped.register(&pair.receiver, access).unwrap_or_else(|refused| panic!("{refused}"));
+        assert!(memory.is_writable());
+    }
+    mapped.protect(MprotectFlags::READ);
+    write.into_iter().for_each(|access| is_refused(access, "may only be read"));
+    let memory =
+        mapped.register(&pair.receiver, Access::REMOTE_GET).unwrap_or_else(|refused| panic!("{refused}"));
+    assert!(!memory.is_writable());
+    check_bytes("read-only memory", &memory.to_vec(), &bytes);
+    if memory.packed_key() != Err(Error::UNSUPPORTED) {
+        let key = pair.sender.key_to(&memory);
+        for way in Way::of(&pair.sender).into_iter().filter(|way| !way.is_put()) {
+            let (least, most) = way.limits(pair.sender.attributes());
+            let wanted = &bytes[..least.max(100).min(most)];
+            let read =
+                perform(way, &pair.sender, &pair.to, wanted, memory.address(), &key, || pair.progress());
+            check_bytes("read-only memory of a peer", &read.expect("a get"), wanted);
+        }
+    }
+    drop(memory);
+    // As a place for data of a peer it is refused, where it would be written to.
+    if Way::of(&pair.sender).contains(&Way::GetZcopy) {
+        let own =
+            mapped.register(&pair.sender, Access::empty()).unwrap_or_else(|refused| panic!("{refused}"));
+        let target = pair.receiver.memory(bytes.clone());
+        if target.packed_key().is_ok() {
+            let key = pair.sender.key_to(&target);
+            let length = pair.sender.attributes().get.min_zcopy.max(64);
+            let completion = pair.sender.completion();
+            let answer = pair.to.get_zcopy(&[own.slice(..length)], target.address(), &key, &completion);
+            assert_eq!(answer.map(drop), Err(Error::INVALID_PARAM));
+        }
+    }
+    mapped.protect(MprotectFlags::empty());
+    is_refused(Access::REMOTE_GET, "not mapped");
+    is_refused(Access::ALL, "not mapped");
+    pair.to.check_alive();
+}
+
 /// The second domain is one of another context, as a domain of another transport would be.
 fn further_domain(setup: &Setup) {
     let pair = Pair::new(setup);
@@ -266,6 +355,7 @@ pub(super) const CASES: &[Case] = &[
     case("keys compare equal exactly where they are of one region", Needs::NOTHING, keys),
     case("a local pointer to remote memory aliases it", Needs::NOTHING, aliases),
     case("advice is taken inside of the memory and refused outside", Needs::NOTHING, advice),
+    case("what a mapping does not permit is refused when it is registered", Needs::NOTHING, mappings),
     case("many registrations come and go in any order", Needs::NOTHING, many),
     case("memory registered twice is reachable until the last one ends", Needs::NOTHING, twice),
     Case {

@@ -7,6 +7,7 @@ pub mod accesses;
 pub mod advice;
 pub mod allocate;
 pub mod fork;
+pub mod mapped;
 
 mod copy;
 mod kind;

@@ -5,7 +5,7 @@ use std::panic::AssertUnwindSafe;
 use std::rc::Rc;
 use ucs::sync::fixed::Ordering;
 
-use ucs::Result;
+use ucs::{Error, Result};
 
 use super::am::held;
 use super::packing::{PackBuffer, Packing};
@@ -225,7 +225,7 @@ impl Ep {
     /// Reads remote memory into memory, in place: it is the transport's until the completion.
     ///
     /// # Errors
-    /// As [`Ep::put_zcopy`].
+    /// As [`Ep::put_zcopy`]; [`Error::INVALID_PARAM`] for memory that is not [writable](crate::Memory::is_writable).
     #[inline]
     pub fn get_zcopy(
         &self,
@@ -236,6 +236,9 @@ impl Ep {
     ) -> Result<Posted> {
         let ep = &*self.inner;
         ep.same_domain(key.domain())?;
+        if !memory.iter().all(|slice| slice.memory.is_writable()) {
+            return Err(Error::INVALID_PARAM);
+        }
         let slot = slot!(ep.get_zcopy);
         ep.with_iov(memory, |iov, count, bytes| {
             let begun = completion.begin();

@@ -18,8 +18,8 @@ use uct_abi::{
     UCT_MD_ACCESS_REMOTE_GET, UCT_MD_ACCESS_REMOTE_PUT, UCT_MD_ALLOC, UCT_MD_REG, UctIov, UctMemh,
 };
 
-use super::MemoryDomain;
 use super::free_pieces::Place;
+use super::{MemoryDomain, mapping};
 use crate::config::AllocMethod;
 use crate::error::Refused;
 use crate::reason::Reason;
@@ -56,6 +56,8 @@ struct MemoryInner {
     address: NonNull<u8>,
     length: usize,
     access: Access,
+    /// Whether the program may write to it: not, if the caller's mapping was read-only when it was registered.
+    is_writable: bool,
     ownership: Ownership,
 }
 
@@ -172,9 +174,11 @@ impl Memory {
         length: usize,
         access: Access,
     ) -> Result<Memory, Refused> {
+        let is_writable = mapping::check(md, address, length, access)?;
         // SAFETY: the caller's promise.
         let memh = unsafe { Memory::registered(md, address, length, access) }?;
-        Ok(Memory::of(md, memh, (address, length, access), Ownership::Caller))
+        let memory = Memory::of(md, memh, (address, length, access), Ownership::Caller);
+        Ok(if is_writable { memory } else { memory.read_only() })
     }
 
     /// The same bytes, registered with another domain for the same access. They stay as long as either registration.
@@ -183,7 +187,8 @@ impl Memory {
         // SAFETY: the memory below holds this one, and ends its registration ahead of it; nothing holds a reference to the bytes.
         let memh = unsafe { Memory::registered(md, address, length, access) }?;
         let first = Ownership::Other { _first: self.clone() };
-        Ok(Memory::of(md, memh, (address, length, access), first))
+        let memory = Memory::of(md, memh, (address, length, access), first);
+        Ok(if self.is_writable() { memory } else { memory.read_only() })
     }
 
     unsafe fn registered(
@@ -224,7 +229,17 @@ impl Memory {
         (address, length, access): (NonNull<u8>, usize, Access),
         ownership: Ownership,
     ) -> Memory {
-        Memory { inner: Rc::new(MemoryInner { md: md.clone(), memh, address, length, access, ownership }) }
+        let md = md.clone();
+        let inner = MemoryInner { md, memh, address, length, access, is_writable: true, ownership };
+        Memory { inner: Rc::new(inner) }
+    }
+
+    /// The same, not to be written to. Of one that has just been made.
+    fn read_only(mut self) -> Memory {
+        if let Some(inner) = Rc::get_mut(&mut self.inner) {
+            inner.is_writable = false;
+        }
+        self
     }
 
     /// `length` bytes of a chunk at `offset`, which are within it, for as long as `place` is taken.
@@ -263,6 +278,13 @@ impl Memory {
         self.inner.access
     }
 
+    /// Whether the program may write to it, and read remote memory into it. Not, if its mapping was read-only when
+    /// [`MemoryDomain::register_raw`] registered it.
+    #[inline]
+    pub fn is_writable(&self) -> bool {
+        self.inner.is_writable
+    }
+
     /// The memory domain it is registered with.
     pub fn domain(&self) -> &MemoryDomain {
         &self.inner.md
@@ -276,9 +298,9 @@ impl Memory {
     /// Copies `source` to the bytes from `offset` on.
     ///
     /// # Panics
-    /// If the range ends beyond the memory.
+    /// If the range ends beyond the memory, or it is not [writable](Memory::is_writable).
     pub fn write(&self, offset: usize, source: &[u8]) {
-        let target = self.at(offset, source.len());
+        let target = self.writable_at(offset, source.len());
         // SAFETY: `at` checked the bounds; the memory is nobody's reference (`MemoryDomain::register_raw`).
         unsafe { move_small(target.as_ptr(), source.as_ptr(), source.len()) };
     }
@@ -303,7 +325,7 @@ impl Memory {
     /// Sets the `length` bytes from `offset` on to `value`.
     ///
     /// # Panics
-    /// If the range ends beyond the memory.
+    /// If the range ends beyond the memory, or it is not [writable](Memory::is_writable).
     pub fn fill(&self, offset: usize, length: usize, value: u8) {
         // All of it is within the memory, or nothing is written.
         self.at(offset, length);
@@ -335,6 +357,11 @@ impl Memory {
         );
         // SAFETY: within the memory, as just checked.
         unsafe { self.inner.address.add(offset) }
+    }
+
+    fn writable_at(&self, offset: usize, length: usize) -> NonNull<u8> {
+        assert!(self.is_writable(), "memory was registered from a read-only mapping, and is written to");
+        self.at(offset, length)
     }
 
     /// A part of it, for an operation.

@@ -1,6 +1,7 @@
 //! Memory domains: what registers and allocates memory for the transports of one component; its memory and its keys.
 
 mod free_pieces;
+mod mapping;
 mod memory;
 mod multi_domain;
 mod packed_keys;
@@ -161,14 +162,17 @@ impl MemoryDomain {
         }
     }
 
-    /// Registers memory that the caller keeps.
+    /// Registers memory that the caller keeps. It may be mapped for reading only, if peers may not write to it: then it is not
+    /// [writable](Memory::is_writable). What the mappings permit is looked up in /proc at this call, which takes some microseconds. Where that
+    /// is not there, nothing is checked.
     ///
     /// # Errors
-    /// The domain's refusal; a kind other than the host's.
+    /// The domain's refusal; a kind other than the host's. `INVALID_PARAM` for memory that is not mapped or may not be read, and for
+    /// memory that may only be read, if `access` lets peers put to it or change it by atomics.
     ///
     /// # Safety
-    /// The `length` bytes at `address` stay valid for reads and writes until the last [`Memory`], slice or
-    /// outstanding operation that refers to them is gone, and nothing holds a reference to them meanwhile: peers may
+    /// The `length` bytes at `address` stay valid for reads, and for writes unless they were mapped for reading only, until the last
+    /// [`Memory`], slice or outstanding operation that refers to them is gone, and nothing holds a reference to them meanwhile: peers may
     /// write to them at any time. If the log warns then that they are lost, a peer writes to them still: they stay valid for ever.
     pub unsafe fn register_raw(
         &self,
