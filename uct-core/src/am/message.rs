@@ -84,7 +84,9 @@ impl<'a> AmMessage<'a> {
         self.first_chunk().map(|bytes| u64::from_ne_bytes(*bytes))
     }
 
-    /// The bytes after the header of a short message; empty if there are none.
+    /// The bytes after the header of a short message; empty if there are none. It leaves out the first 8 bytes of any other message
+    /// as well: one that was sent with [`Ep::am_bcopy`](crate::Ep::am_bcopy) or [`Ep::am_zcopy`](crate::Ep::am_zcopy) is read as a whole, by
+    /// using the message as a slice (`&message[..]`).
     #[inline]
     pub fn payload(&self) -> &[u8] {
         self.get(size_of::<u64>()..).unwrap_or(&[])
