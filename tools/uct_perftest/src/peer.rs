@@ -65,7 +65,7 @@ pub(crate) enum Way {
     /// At the client.
     Called(Called),
     /// At the server.
-    Listener(Listener),
+    Listener(Box<Listener>),
 }
 
 /// Where the server listens, and the connection manager that leads there in place of TCP.
@@ -160,7 +160,7 @@ impl Peer {
             )
             .into());
         };
-        Ok(Peer::over(net, accepted?, Way::Listener(listener), patience))
+        Ok(Peer::over(net, accepted?, Way::Listener(Box::new(listener)), patience))
     }
 
     fn over(net: &Net, connection: Connection, way: Way, patience: Duration) -> Peer {
