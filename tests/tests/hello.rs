@@ -3,6 +3,8 @@
 
 #[path = "../../ucs/testing/port.rs"]
 mod port;
+#[path = "support/programs.rs"]
+mod programs;
 
 use std::io::Write;
 use std::net::{Ipv4Addr, Ipv6Addr, TcpListener};
@@ -62,34 +64,10 @@ fn may_make_namespaces() -> bool {
     probe.stdout(Stdio::null()).stderr(Stdio::null()).status().is_ok_and(|status| status.success())
 }
 
-/// How variables begin that cargo sets for a test.
-const OWN: [&[u8]; 2] = [b"CARGO_MANIFEST_", b"CARGO_PKG_"];
-
-/// The program: what cargo built last, or one beside this test, where there is no cargo.
+/// The program.
 fn program() -> &'static Path {
     static PROGRAM: OnceLock<PathBuf> = OnceLock::new();
-    PROGRAM.get_or_init(|| {
-        let own = std::env::current_exe().expect("the path of this test");
-        let profile = own.ancestors().nth(2).expect("a test lies in target/PROFILE/deps");
-        let target = profile.parent().expect("a profile lies in the target directory");
-        let mut build = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-        // Of the whole workspace, as all of it was built: another choice would build much of it again.
-        build.args(["build", "--quiet", "--workspace", "--bin", "uct_hello_world", "--target-dir"]);
-        build.arg(target).current_dir(Path::new(env!("CARGO_MANIFEST_DIR")).join(".."));
-        if profile.ends_with("release") {
-            build.arg("--release");
-        }
-        // What describes this test's package. Build scripts read it, so with it some crates would be built again.
-        let names = std::env::vars_os().map(|(name, _)| name);
-        for name in names.filter(|name| OWN.iter().any(|prefix| name.as_encoded_bytes().starts_with(prefix)))
-        {
-            build.env_remove(name);
-        }
-        match build.status() {
-            Ok(status) if status.success() => profile.join("uct_hello_world"),
-            other => panic!("`cargo build --workspace --bin uct_hello_world` failed: {other:?}"),
-        }
-    })
+    PROGRAM.get_or_init(|| programs::build(&["uct_hello_world"]).join("uct_hello_world"))
 }
 
 fn command(arguments: &[&str]) -> Command {

@@ -22,6 +22,7 @@ use uct_core::{AmId, Context, IfaceOptions, Worker};
 use options::Options;
 use uct_net::NetOptions;
 use uct_net::local::{Connection, Net};
+use uct_tools_common::note;
 
 /// The id of the message.
 pub(crate) const HELLO: AmId = AmId::new(0).unwrap();
@@ -42,7 +43,7 @@ fn report(result: Result<(), Failure>) -> ExitCode {
     match result {
         Ok(()) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("uct_hello_world: {error}");
+            note(&format!("uct_hello_world: {error}\n"));
             ExitCode::FAILURE
         }
     }
@@ -54,10 +55,10 @@ fn run(options: &Options) -> Result<(), Failure> {
     let context = open_context(options)?;
     let operation = options.flavour().operation().name();
     let server = options.server_name.as_deref().unwrap_or("(none)");
-    eprintln!(
-        "INFO: UCT_HELLO_WORLD AM function = uct_ep_{operation} server = {server} port = {}",
+    note(&format!(
+        "INFO: UCT_HELLO_WORLD AM function = uct_ep_{operation} server = {server} port = {}\n",
         options.server_port
-    );
+    ));
 
     let worker = Worker::new(&context)?;
     let selector = open_ifaces(options, &worker)?;
@@ -106,7 +107,7 @@ fn open_context(options: &Options) -> Result<Context, Failure> {
     let filter = tracing_subscriber::EnvFilter::try_new(&level)
         .map_err(|error| format!("log_level = {level} (UCT_LOG_LEVEL): {error}"))?;
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(std::io::stderr().is_terminal());
-    log.with_writer(std::io::stderr).without_time().init();
+    log.with_writer(std::io::stderr).without_time().log_internal_errors(false).init();
     Ok(builder.build()?)
 }
 

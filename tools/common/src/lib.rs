@@ -6,7 +6,7 @@
 
 pub mod complete;
 
-use std::io::IsTerminal;
+use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -76,7 +76,8 @@ pub fn init_log(builder: &ContextBuilder) -> Result<(), Failure> {
     let is_coloured =
         std::io::stderr().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|it| it.is_empty());
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_ansi(is_coloured);
-    log.with_writer(std::io::stderr).without_time().init();
+    // It would write of a line that cannot be written to the same place, and panic.
+    log.with_writer(std::io::stderr).without_time().log_internal_errors(false).init();
     Ok(())
 }
 
@@ -87,7 +88,7 @@ pub fn report(program: &str, result: Result<(), Failure>) -> ExitCode {
         // The reader has closed the output: `uct_info -d | head`.
         Err(error) if is_broken_pipe(&*error) => ExitCode::SUCCESS,
         Err(error) => {
-            eprintln!("{program}: {error}");
+            note(&format!("{program}: {error}\n"));
             ExitCode::FAILURE
         }
     }
@@ -97,12 +98,16 @@ fn is_broken_pipe(error: &(dyn std::error::Error + 'static)) -> bool {
     error.downcast_ref::<std::io::Error>().is_some_and(|error| error.kind() == std::io::ErrorKind::BrokenPipe)
 }
 
+/// Prints to standard error as it is. Unlike `eprint!` it does not panic when that is closed or full, which cannot be reported anywhere.
+pub fn note(text: &str) {
+    let _ = std::io::stderr().write_all(text.as_bytes());
+}
+
 /// Prints to standard output as it is. Unlike `print!` it does not panic when the output is closed.
 ///
 /// # Errors
 /// Those of writing.
 pub fn output(text: &str) -> Result<(), Failure> {
-    use std::io::Write;
     let mut out = std::io::stdout().lock();
     out.write_all(text.as_bytes())?;
     out.flush()?;

@@ -4,7 +4,7 @@
 use std::io::IsTerminal;
 
 use indicatif::{ProgressBar, ProgressStyle};
-use uct_tools_common::{Failure, output};
+use uct_tools_common::{Failure, note, output};
 
 use crate::kind::Test;
 use crate::options::Options;
@@ -60,7 +60,7 @@ impl Output {
             Style::Nothing => Ok(()),
             Style::Csv => {
                 // The reader of the values expects nothing else.
-                left_out.for_each(|line| eprintln!("uct_perftest: {line}"));
+                left_out.for_each(|line| note(&format!("uct_perftest: {line}\n")));
                 output(
                     "size,layout,iterations,p50_us,p90_us,p99_us,p999_us,max_us,average_us,bandwidth_MB_s,rate_msg_s,\
                      cpu_client_ns,cpu_server_ns\n",

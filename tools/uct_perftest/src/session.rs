@@ -65,7 +65,7 @@ pub(crate) fn loopback(options: &Options, output: &mut Output) -> Result<Record,
     let address = format!("unix:{}", directory.path().join("uct_perftest").display());
     let (listens, is_listening) = mpsc::channel();
     thread::scope(|scope| {
-        let server = scope.spawn(|| {
+        let server = thread::Builder::new().spawn_scoped(scope, || {
             let serve = || -> Result<(), Failure> {
                 let net = open(&context, &server_cpus)?;
                 let listener = net.block_on(net.listen(&address))?;
@@ -76,6 +76,7 @@ pub(crate) fn loopback(options: &Options, output: &mut Output) -> Result<Record,
             drop(listens);
             served
         });
+        let server = server.map_err(|error| format!("no thread for the server's side: {error}"))?;
         let client = open(&context, client_cpus).and_then(|net| {
             is_listening.recv().map_err(|_| "the server did not begin")?;
             client_talk(options, &net, address.clone(), output)

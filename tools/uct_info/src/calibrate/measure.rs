@@ -71,7 +71,7 @@ pub(super) fn measure(context: &Context, resource: &Resource) -> Result<Measured
         if let [first, second, ..] = cpus[..] { (vec![first], vec![second]) } else { (cpus.clone(), cpus) };
     let (line, to_measurer) = Line::pair();
     let measured = thread::scope(|scope| {
-        let replier = scope.spawn(move || {
+        let replier = thread::Builder::new().spawn_scoped(scope, move || {
             let line = to_measurer;
             let replied = Side::open(context, resource, &second, &line).and_then(|side| side.reply(&line));
             replied.map_err(|failure| {
@@ -79,13 +79,16 @@ pub(super) fn measure(context: &Context, resource: &Resource) -> Result<Measured
                 failure.to_string()
             })
         });
-        let measurer = scope.spawn(move || {
+        let replier = replier.map_err(|error| format!("no thread to reply: {error}"))?;
+        let measurer = thread::Builder::new().spawn_scoped(scope, move || {
             let side = Side::open(context, resource, &first, &line);
             side.and_then(|side| side.measure_all(&line)).map_err(|failure| {
                 line.give_up(&failure);
                 failure.to_string()
             })
         });
+        // The replier ends without the line's other end.
+        let measurer = measurer.map_err(|error| format!("no thread to measure: {error}"))?;
         let measured = measurer.join().unwrap_or_else(|_| Err("the measuring thread panicked".to_owned()));
         let replied = replier.join().unwrap_or_else(|_| Err("the replying thread panicked".to_owned()));
         measured.and_then(|measured| replied.map(|()| measured))

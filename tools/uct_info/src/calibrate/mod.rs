@@ -13,7 +13,7 @@ use comfy_table::{CellAlignment, Table, presets};
 use serde::Serialize;
 use uct_core::select::{Calibration, Operation, Request, Selector, Times};
 use uct_core::{Context, DeviceKind, IfaceOptions, Resource, Worker};
-use uct_tools_common::Failure;
+use uct_tools_common::{Failure, note};
 
 use crate::iface::bytes;
 use measure::{Measured, PASSES, SIZES};
@@ -133,15 +133,15 @@ impl Calibrated {
             if subjects.is_empty() {
                 break;
             }
-            eprint!("pass {pass} of {PASSES}");
+            note(&format!("pass {pass} of {PASSES}"));
             let mut separator = ':';
             subjects.retain_mut(|subject| {
-                eprint!("{separator} {} … ", subject.resource);
+                note(&format!("{separator} {} … ", subject.resource));
                 separator = ',';
                 let start = Instant::now();
                 match measure::measure(context, subject.resource) {
                     Ok(measured) => {
-                        eprint!("{} ms", start.elapsed().as_millis());
+                        note(&format!("{} ms", start.elapsed().as_millis()));
                         match &mut subject.measured {
                             Some(fastest) => fastest.merge(measured),
                             none => *none = Some(measured),
@@ -149,13 +149,13 @@ impl Calibrated {
                         true
                     }
                     Err(failure) => {
-                        eprint!("{failure}");
+                        note(&failure.to_string());
                         self.failed.push(Failed::of(subject.resource, failure.to_string()));
                         false
                     }
                 }
             });
-            eprintln!();
+            note("\n");
         }
         let mut all = Vec::new();
         for Subject { resource, measured } in subjects {

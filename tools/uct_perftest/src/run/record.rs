@@ -6,6 +6,7 @@
 
 use hdrhistogram::Histogram;
 use uct_core::clock;
+use uct_tools_common::Failure;
 
 /// Samples between two pauses.
 const ROOM: usize = 1 << 16;
@@ -60,11 +61,18 @@ pub(crate) struct Times {
 impl<'a> Recorder<'a> {
     /// Starts the clock. `report` is called about once a second, in a pause. A pause counts where the other side
     /// goes on meanwhile.
+    ///
+    /// # Errors
+    /// There is no memory for the samples.
     pub(super) fn start(
         batch: u64,
         counts_pauses: bool,
         report: &'a mut dyn FnMut(&Interim<'_>),
-    ) -> Recorder<'a> {
+    ) -> Result<Recorder<'a>, Failure> {
+        let mut samples = Vec::new();
+        samples.try_reserve_exact(ROOM).map_err(|_| "there is no memory for the samples")?;
+        // Pages that are touched for the first time are not part of what is measured.
+        samples.resize(ROOM, 1);
         let times = Times {
             batch,
             iterations: 0,
@@ -75,8 +83,7 @@ impl<'a> Recorder<'a> {
             batch,
             left: batch,
             last: 0,
-            // Pages that are touched for the first time are not part of what is measured.
-            samples: vec![1; ROOM].try_into().expect("as many as there is room for"),
+            samples: samples.try_into().expect("as many as there is room for"),
             taken: 0,
             next_report: 0,
             reported: (0, 0),
@@ -87,7 +94,7 @@ impl<'a> Recorder<'a> {
         let now = clock::ticks();
         recorder.next_report = now.saturating_add(second());
         recorder.last = now;
-        recorder
+        Ok(recorder)
     }
 
     /// An iteration is over.
@@ -132,6 +139,8 @@ impl<'a> Recorder<'a> {
 
     fn put_away(&mut self) {
         for &ticks in &self.samples[..self.taken] {
+            // Where the clocks of two processors differ, a sample may end ahead of its begin.
+            let ticks = ticks.cast_signed().max(0).cast_unsigned();
             self.times.ticks += ticks;
             self.times.iterations += self.batch;
             self.times.histogram.record(ticks).expect("the histogram grows with its values");
@@ -188,7 +197,7 @@ mod tests {
     fn every_iteration_is_counted_once_whatever_the_batch() {
         for (batch, iterations) in [(1, 10), (7, 1000), (100, 99), (1, 3 * ROOM as u64 + 1)] {
             let mut ignore = |_: &Interim<'_>| {};
-            let mut recorder = Recorder::start(batch, false, &mut ignore);
+            let mut recorder = Recorder::start(batch, false, &mut ignore).unwrap();
             (0..iterations).for_each(|_| recorder.tick());
             let times = recorder.finish();
             assert_eq!(times.iterations, iterations);
@@ -201,7 +210,7 @@ mod tests {
     #[test]
     fn percentiles_are_those_of_what_was_slept() {
         let mut ignore = |_: &Interim<'_>| {};
-        let mut recorder = Recorder::start(1, false, &mut ignore);
+        let mut recorder = Recorder::start(1, false, &mut ignore).unwrap();
         for _ in 0..5 {
             std::thread::sleep(std::time::Duration::from_millis(5));
             recorder.tick();
@@ -227,7 +236,7 @@ mod tests {
             assert!(interim.iterations > 0 && interim.recent > 0.0);
             told += 1;
         };
-        let mut recorder = Recorder::start(1, true, &mut tell);
+        let mut recorder = Recorder::start(1, true, &mut tell).unwrap();
         let start = std::time::Instant::now();
         while start.elapsed() < std::time::Duration::from_millis(1200) {
             std::thread::sleep(std::time::Duration::from_millis(10));

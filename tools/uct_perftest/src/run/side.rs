@@ -106,7 +106,7 @@ impl Side {
         self.barrier()?;
 
         let mut nothing = |_: &Interim<'_>| {};
-        let mut recorder = Recorder::start(u64::MAX, false, &mut nothing);
+        let mut recorder = Recorder::start(u64::MAX, false, &mut nothing)?;
         self.do_phase(case, case.warmup, &mut recorder)?;
         let warm = recorder.finish();
 
@@ -125,7 +125,7 @@ impl Side {
             report(interim);
         };
         let streams = !self.plan.test.is_ping_pong();
-        let mut recorder = Recorder::start(batch, streams, &mut report);
+        let mut recorder = Recorder::start(batch, streams, &mut report)?;
         // Of what is timed alone: allocating and sorting samples belongs to no operation.
         let before = cpu_time();
         self.do_phase(case, case.iterations, &mut recorder)?;
