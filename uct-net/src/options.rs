@@ -27,9 +27,12 @@ pub struct NetOptions {
     pub window: u32,
     /// Longest message that is received, in bytes. A longer one ends its connection. Default 64 MiB.
     pub max_message: usize,
-    /// Callers that a listener has taken from the system and `accept` has not returned yet; further ones wait in the system's queue. At least 1;
-    /// default 128.
+    /// Callers that a listener has taken from the system and `accept` has not returned yet. If there are more, the oldest one that has not
+    /// completed the first step of the handshake gives way, of the source with the most of them: at first after a second, and at once
+    /// while ever more callers come. If there is none, callers wait in the system's queue. At least 1; default 128.
     pub max_half_open: usize,
+    /// Descriptors of the process that stay free of callers. Default 32.
+    pub reserved_descriptors: u32,
     /// Time limit for the peer in each step of the handshake. Default 5 s.
     pub handshake_timeout: Duration,
     /// Time limit for a lane to carry its first message in both directions; then the next candidate is tried. Default 2 s.
@@ -55,6 +58,7 @@ impl Default for NetOptions {
             window: 1 << 20,
             max_message: 64 << 20,
             max_half_open: 128,
+            reserved_descriptors: 32,
             handshake_timeout: Duration::from_secs(5),
             lane_timeout: Duration::from_secs(2),
             connect_timeout: Duration::from_secs(30),
@@ -73,6 +77,14 @@ impl NetOptions {
         return self.tls.as_ref().and_then(crate::Tls::limit);
         #[cfg(not(feature = "tls"))]
         None
+    }
+
+    /// Whether the handshake is inside TLS.
+    pub(crate) fn requires_tls(&self) -> bool {
+        #[cfg(feature = "tls")]
+        return self.tls.is_some();
+        #[cfg(not(feature = "tls"))]
+        false
     }
 
     /// Whether an interface may carry messages inside TLS only.

@@ -8,7 +8,7 @@ mod support;
 
 use std::collections::VecDeque;
 use std::fs::File;
-use std::io::Write;
+use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, mpsc};
@@ -63,25 +63,56 @@ struct Strangers {
 
 impl Strangers {
     fn at(address: &str) -> Strangers {
+        let words = ["GET / HTTP/1.1\r\n\r\n", "UCTN\x05\x01", ""];
+        Strangers::run(address, 20, words.map(|words| words.as_bytes().to_vec()).to_vec(), |_| true)
+    }
+
+    /// So many that send this and then nothing, and stay until the listener closes them. Another one comes then.
+    fn that_stay(address: &str, held: usize, words: Vec<u8>) -> Strangers {
+        Strangers::run(address, held, vec![words], |stranger| {
+            stranger.set_nonblocking(true).expect("set");
+            // An answer, and then the end.
+            loop {
+                match stranger.read(&mut [0; 1 << 16]) {
+                    Ok(1..) => {}
+                    Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return false,
+                    _ => return true,
+                }
+            }
+        })
+    }
+
+    /// One more than `held` of them at a time; the oldest goes when it `may`.
+    fn run(
+        address: &str,
+        held: usize,
+        words: Vec<Vec<u8>>,
+        may: impl Fn(&mut TcpStream) -> bool + Send + 'static,
+    ) -> Strangers {
         let stop = Arc::new(AtomicBool::new(false));
         let (address, is_over) = (address.to_owned(), Arc::clone(&stop));
+        let (all, are_there) = mpsc::channel();
         let thread = std::thread::spawn(move || {
             let mut open = VecDeque::new();
             let mut round = 0;
             // SYNC: pairs with the store in `drop`.
             while !is_over.load(Ordering::Acquire) {
-                if let Ok(mut stranger) = TcpStream::connect(&address) {
-                    let words: &[u8] = [&b"GET / HTTP/1.1\r\n\r\n"[..], b"UCTN\x05\x01", b""][round % 3];
-                    let _ = stranger.write_all(words);
-                    open.push_back(stranger);
-                }
-                if open.len() > 20 {
+                if open.len() > held {
+                    let _ = all.send(());
+                    std::thread::sleep(Duration::from_millis(1));
+                    if !open.front_mut().is_some_and(&may) {
+                        continue;
+                    }
                     open.pop_front();
                 }
+                if let Ok(mut stranger) = TcpStream::connect(&address) {
+                    let _ = stranger.write_all(&words[round % words.len()]);
+                    open.push_back(stranger);
+                }
                 round += 1;
-                std::thread::sleep(Duration::from_millis(1));
             }
         });
+        are_there.recv_timeout(LIMIT).expect("as many strangers as there are to be");
         Strangers { stop, thread: Some(thread) }
     }
 }
@@ -339,4 +370,92 @@ fn a_listener_without_descriptors_lets_its_callers_wait_and_serves_them_later() 
     assert!(early.is_none(), "{early:?}");
     let later = net.block_on(net.within(LIMIT, listener.accept()));
     later.expect("an answer in time").expect("the caller that waited");
+}
+
+/// What a caller sends that reaches the second step of the handshake, in which the listener is to choose with it.
+fn first_step() -> Vec<u8> {
+    raw::frame(raw::HELLO, &[raw::field(b""), raw::field(&Raw::new().addresses())].concat())
+}
+
+/// Strangers that hold their connections, at a time, and callers that are served meanwhile.
+const HELD: usize = 200;
+const HONEST: usize = 20;
+
+/// Honest callers, one after the other, of the strangers' address and of another, over shared memory and over tcp, while strangers fill
+/// all places that they are given.
+async fn call_beside_strangers(net: &Net, address: &str, words: Vec<u8>) -> uct_net::Result {
+    let before = descriptors();
+    let strangers = Strangers::that_stay(address, HELD, words);
+    for number in 0..HONEST {
+        let source = ["127.0.0.1:0", "127.0.0.2:0"][number / 2 % 2].parse().expect("an address");
+        let connection = net.connect(address).from(source).require(TRANSPORTS[number % 2]).await?;
+        connection.send(&number.to_le_bytes()).await?;
+        assert_eq!(*connection.recv().within(LIMIT).await?, number.to_le_bytes());
+        // Places, and as many connections that are closed while they close.
+        let more = descriptors().saturating_sub(before + HELD);
+        assert!(more <= 64 + 128 + 64, "{more} descriptors on the listener's side");
+    }
+    drop(strangers);
+    Ok(())
+}
+
+/// Calls beside such strangers a listener that serves them one after the other.
+fn serve_beside_strangers(options: NetOptions, words: &[u8]) {
+    let words = words.to_vec();
+    pair(
+        options,
+        async |_net, mut listener| {
+            for _ in 0..HONEST {
+                let connection = listener.accept().await?.accept().await?;
+                let message = connection.recv().within(LIMIT).await?;
+                connection.send(&message).await?;
+            }
+            Ok(())
+        },
+        async move |net, address| call_beside_strangers(net, &address, words).await,
+    );
+}
+
+#[test]
+fn strangers_without_end_that_say_nothing_keep_no_honest_caller_out_of_a_listener() {
+    let _alone = alone();
+    serve_beside_strangers(options(), b"");
+}
+
+#[test]
+fn strangers_without_end_keep_no_caller_with_the_key_out_of_a_listener() {
+    let _alone = alone();
+    // The first frame of the proof.
+    let ask = raw::frame(raw::ASK, &raw::field(&[7; 32]));
+    let keyed = NetOptions { shared_key: Some(vec![7; 32]), ..options() };
+    serve_beside_strangers(keyed, &ask);
+}
+
+/// Calls beside such strangers a listener that serves a stream for each caller.
+fn stream_beside_strangers(words: Vec<u8>) {
+    let server = uct_net::Net::new(&support::context(), options()).expect("a net");
+    let mut streams = server.block_on(server.listen("127.0.0.1:0")).expect("a listener").into_streams();
+    let address = streams.address().to_owned();
+    let serving = std::thread::spawn(move || {
+        server.block_on(async {
+            let mut served = Vec::new();
+            for _ in 0..HONEST {
+                let stream = streams.next().await;
+                let connection = stream.connection();
+                let message = connection.recv().await.expect("a message");
+                connection.send(&message).await.expect("it is sent");
+                served.push(stream);
+            }
+        });
+    });
+    let net = net(options());
+    net.block_on(call_beside_strangers(&net, &address, words)).expect("the client's side");
+    serving.join().expect("the server's thread");
+}
+
+#[test]
+fn strangers_without_end_that_stop_in_any_step_keep_no_honest_caller_out_of_streams() {
+    let _alone = alone();
+    stream_beside_strangers(Vec::new());
+    stream_beside_strangers(first_step());
 }

@@ -13,6 +13,13 @@ pub struct Patience {
     pressure: Option<(Instant, Instant)>,
 }
 
+/// A second, and not again until places have been free for ten.
+impl Default for Patience {
+    fn default() -> Patience {
+        Patience::new(Duration::from_secs(1), Duration::from_secs(10))
+    }
+}
+
 impl Patience {
     /// Silent entries keep their places for `first`, and not again until places have been free for `memory`.
     pub fn new(first: Duration, memory: Duration) -> Patience {

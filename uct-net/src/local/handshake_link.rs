@@ -8,7 +8,10 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
 use std::task::{Context, Poll};
 
+use ucs::admission::Source;
+use ucs::sys::descriptors;
 use ucs::sys::peer::{Credentials, peer_credentials};
+use ucs::sys::process::credentials;
 use uct_core::{Iface, IfaceAddress};
 
 use super::bytes::{Bytes, Raw};
@@ -32,6 +35,17 @@ pub(crate) enum Origin {
     Address(SocketAddr),
     /// A process of this machine, at the other end of a Unix socket; `None` if the system does not report which.
     Process(Option<Credentials>),
+}
+
+impl Origin {
+    /// What it shares limits with.
+    pub(crate) fn source(self) -> Source {
+        match self {
+            Origin::Address(address) => Source::of(address.ip()),
+            Origin::Process(Some(peer)) => Source::of_process(peer, credentials().effective_uid),
+            Origin::Process(None) => Source::UNKNOWN,
+        }
+    }
 }
 
 /// What becomes a lane.
@@ -59,6 +73,14 @@ impl HandshakeLink {
                     None => Origin::Process(peer_credentials(socket.get().as_fd()).ok()),
                 }
             }
+        }
+    }
+
+    /// Whether it has one of the last descriptors, of which so many are reserved.
+    pub(crate) fn is_among_last(&self, reserved: u32) -> bool {
+        match self {
+            HandshakeLink::Socket(socket) => descriptors::is_among_last(socket.get(), reserved),
+            HandshakeLink::Channel(..) => false,
         }
     }
 

@@ -1,18 +1,20 @@
 //! Listening at an address.
 
-use std::collections::VecDeque;
 use std::fmt;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tracing::{Instrument, Span, debug_span};
+use ucs::admission::Source;
+use ucs::log::Limited;
 use ucs::sys::net::Purpose;
 use uct_core::select::PeerAddresses;
 
 use super::cm::CmListener;
 use super::connect::resolve;
 use super::connection::Connection;
+use super::crowd::Crowd;
 use super::handshake;
 use super::net::{Net, NetHandle};
 use super::reactor::Sleep;
@@ -27,17 +29,25 @@ use crate::flavour;
 const BACKLOG: i32 = 4096;
 /// Attempts to find a port number that is free both for TCP and for the connection manager, if the system chooses it.
 const PORTS: u32 = 16;
+/// Callers that are taken, at most, before those that were taken go on.
+const ACCEPTS: usize = 64;
+/// Connections that [`Listener::poll_open`] opens at once.
+const MAX_OPENING: usize = 128;
 /// How long a listener waits when the system refuses to take a caller, for instance for want of descriptors. The caller stays in the queue.
 const REFUSED: Duration = Duration::from_millis(100);
+
+/// Lines about it.
+static PAUSES: Limited = Limited::new(1);
 
 /// Waits for callers at an address. Dropping it closes its socket; connections that it has made continue.
 pub struct Listener {
     net: NetHandle,
     socket: ListeningSocket,
     by: Option<CmListener>,
-    /// Callers whose hello has not arrived yet.
-    half_open: Vec<Pin<Box<dyn Future<Output = Result<Incoming>>>>>,
-    ready: VecDeque<Incoming>,
+    /// Callers whose hello has not arrived yet, and those that `accept` has not returned.
+    half_open: Crowd<Incoming>,
+    /// Those that [`Listener::poll_open`] accepts.
+    opening: Crowd<Connection>,
     /// The rest of [`REFUSED`].
     pause: Option<Sleep>,
 }
@@ -86,7 +96,8 @@ impl Listen {
                 by => break (socket, by?),
             }
         };
-        Ok(Listener { net, socket, by, half_open: Vec::new(), ready: VecDeque::new(), pause: None })
+        let half_open = Crowd::new(net.options.max_half_open);
+        Ok(Listener { net, socket, by, half_open, opening: Crowd::new(MAX_OPENING), pause: None })
     }
 }
 
@@ -111,9 +122,10 @@ impl Listener {
     }
 
     /// The next caller. Waits without a limit. Callers that do not complete the first step of the handshake in time, or violate the protocol, are
-    /// dropped with a line in the log at level debug. Half-open callers make progress only while this future is polled. If the system refuses to
-    /// accept a caller, for example because no descriptor is free, the caller stays in the system's queue, and the listener tries again every
-    /// 100 ms, with a warning in the log.
+    /// dropped with a line in the log at level debug. Half-open callers make progress only while this future is polled. If all places are
+    /// taken ([`crate::NetOptions::max_half_open`]), or no descriptor is free, the oldest half-open caller of the source with the most gives
+    /// way. If there is none, callers stay in the system's queue; without a descriptor the listener tries again every 100 ms, with a warning
+    /// in the log.
     ///
     /// # Errors
     /// In a child of a fork: the listener is the parent's.
@@ -129,60 +141,128 @@ impl Listener {
         let mut is_asked = self.pause.is_some();
         let mut is_by_asked = self.by.is_none();
         let mut is_by_next = false;
-        while !(is_asked && is_by_asked)
-            && self.half_open.len() + self.ready.len() < self.net.options.max_half_open
-        {
+        let mut left = ACCEPTS;
+        while !(is_asked && is_by_asked) && left > 0 && self.half_open.has_room(&self.net.reactor, context) {
+            left -= 1;
             // In turns, so that many callers of one kind do not delay the others.
             is_by_next = !is_by_asked && (is_asked || !is_by_next);
             if is_by_next && let Some(by) = &self.by {
                 match by.next(context).map(|request| by.accept(&self.net, request)) {
-                    Some(Ok(socket)) => {
-                        self.half_open.push(Box::pin(begin_handshake(self.net.clone(), socket)))
-                    }
+                    Some(Ok(socket)) => drop(self.begin(socket, context)),
                     Some(Err(error)) => ucs::log::debug!("a caller was dropped: {error}"),
                     None => is_by_asked = true,
                 }
                 continue;
             }
-            match self.socket.poll_accept(&self.net.reactor, context) {
-                Poll::Ready(Ok(socket)) => {
-                    self.half_open.push(Box::pin(begin_handshake(self.net.clone(), socket)))
+            let refused = match self.socket.poll_accept(&self.net.reactor, context) {
+                Poll::Ready(Ok(socket)) => match self.begin(socket, context) {
+                    true => continue,
+                    false => "the descriptors of the process are running out".to_owned(),
+                },
+                // A descriptor of one that says nothing is as good as another.
+                Poll::Ready(Err(_)) if self.half_open.give_way() => continue,
+                Poll::Ready(Err(error)) => error.to_string(),
+                Poll::Pending => {
+                    is_asked = true;
+                    continue;
                 }
-                Poll::Ready(Err(error)) => {
-                    ucs::log::warn!("no connections are accepted for {REFUSED:?}: {error}");
-                    let mut pause = self.net.reactor.sleep(REFUSED);
-                    is_asked = pause.poll_due(context).is_pending();
-                    self.pause = is_asked.then_some(pause);
-                }
-                Poll::Pending => is_asked = true,
+            };
+            if let Some(left_out) = PAUSES.admit() {
+                ucs::log::warn!("no connections are accepted for {REFUSED:?}: {refused}{left_out}");
             }
+            let mut pause = self.net.reactor.sleep(REFUSED);
+            is_asked = pause.poll_due(context).is_pending();
+            self.pause = is_asked.then_some(pause);
         }
-        let ready = &mut self.ready;
-        self.half_open.retain_mut(|caller| match caller.as_mut().poll(context) {
-            Poll::Pending => true,
-            Poll::Ready(Ok(incoming)) => {
-                ready.push_back(incoming);
-                false
-            }
-            Poll::Ready(Err(error)) => {
-                ucs::log::debug!("a caller was dropped: {error}");
-                false
-            }
-        });
-        if let Some(incoming) = self.ready.pop_front() {
+        self.half_open.go_on(context);
+        if let Some(incoming) = self.half_open.take() {
             return Poll::Ready(Ok(incoming));
         }
-        if !(is_asked && is_by_asked) && self.half_open.len() < self.net.options.max_half_open {
+        if !(is_asked && is_by_asked) && (left == 0 || !self.half_open.is_full()) {
             // There is room again, and no task waits for the socket.
+            context.waker().wake_by_ref();
+        }
+        Poll::Pending
+    }
+
+    /// Begins the handshake of a caller; false if there is no descriptor for it. It is told why.
+    fn begin(&mut self, socket: FrameSocket, context: &mut Context<'_>) -> bool {
+        // Half of the reserve is for callers that are on their way to a connection, or to a refusal in words.
+        let is_short = socket.is_among_last(self.net.options.reserved_descriptors / 2);
+        let from = (socket.origin().source(), is_short);
+        self.half_open.begin(from, Box::pin(begin_handshake(self.net.clone(), socket)), context)
+    }
+
+    /// The next caller with which a connection is open. Accepts all of them, up to [`MAX_OPENING`] at once.
+    pub(crate) fn poll_open(&mut self, context: &mut Context<'_>) -> Poll<Result<Connection>> {
+        let mut refused = Ok(());
+        let mut has_room = true;
+        while has_room {
+            has_room = self.opening.has_room(&self.net.reactor, context);
+            if !has_room {
+                break;
+            }
+            match self.poll_accept(context) {
+                Poll::Ready(Ok(incoming)) => {
+                    let from = (incoming.source(), false);
+                    let _ = self.opening.begin(from, Box::pin(incoming.accept()), context);
+                }
+                Poll::Ready(Err(error)) => {
+                    refused = Err(error);
+                    break;
+                }
+                Poll::Pending => break,
+            }
+        }
+        self.opening.go_on(context);
+        if let Some(connection) = self.opening.take() {
+            return Poll::Ready(Ok(connection));
+        }
+        refused?;
+        if !has_room && !self.opening.is_full() {
+            // No task waits for the listener.
             context.waker().wake_by_ref();
         }
         Poll::Pending
     }
 }
 
+/// A caller whose hello has not arrived. If it is dropped, its place is needed or the listener has ended, and it is told so.
+struct Unanswered<'a> {
+    net: &'a NetHandle,
+    socket: Option<FrameSocket>,
+}
+
+impl Unanswered<'_> {
+    fn socket(&self) -> &FrameSocket {
+        self.socket.as_ref().expect("present until it is answered")
+    }
+}
+
+impl Drop for Unanswered<'_> {
+    fn drop(&mut self) {
+        // Ahead of the end of the handshake of TLS it would not be understood.
+        if let Some(socket) = self.socket.take()
+            && !self.net.options.requires_tls()
+            && self.net.check_fork().is_ok()
+        {
+            refuse_at_once(self.net, &socket, "its place was needed, or the listener has ended; try again");
+        }
+    }
+}
+
+/// Refuses a caller without waiting: so few bytes find room in the socket at once.
+fn refuse_at_once(net: &NetHandle, socket: &FrameSocket, reason: &str) {
+    let mut refusal = std::pin::pin!(handshake::refuse(net, socket, reason));
+    let _ = refusal.as_mut().poll(&mut Context::from_waker(std::task::Waker::noop()));
+}
+
 async fn begin_handshake(net: NetHandle, socket: FrameSocket) -> Result<Incoming> {
     let span = trace::accepting(socket.peer());
-    let begun = receive_hello(&net, &socket).instrument(span.clone()).await;
+    let mut unanswered = Unanswered { net: &net, socket: Some(socket) };
+    let begun = receive_hello(&net, unanswered.socket()).instrument(span.clone()).await;
+    let socket = unanswered.socket.take().expect("taken once");
+    drop(unanswered);
     let (client, _tls_peer) = match begun {
         Ok(begun) => begun,
         Err(error) => {
@@ -231,6 +311,11 @@ impl Incoming {
     /// The caller's address, as text for humans.
     pub fn peer(&self) -> &str {
         self.socket.as_ref().map_or("", FrameSocket::peer)
+    }
+
+    /// What it shares limits with.
+    fn source(&self) -> Source {
+        self.socket.as_ref().map_or(Source::UNKNOWN, |socket| socket.origin().source())
     }
 
     /// The private data that the caller sent; may be empty.
@@ -289,9 +374,7 @@ impl Drop for Incoming {
             && self.net.check_fork().is_ok()
         {
             trace::note_end(&self.span, "not taken by this side");
-            // So few bytes find room in the socket at once.
-            let mut refusal = std::pin::pin!(handshake::refuse(&self.net, socket, "not taken"));
-            let _ = refusal.as_mut().poll(&mut Context::from_waker(std::task::Waker::noop()));
+            refuse_at_once(&self.net, socket, "not taken");
         }
     }
 }

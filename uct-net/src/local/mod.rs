@@ -10,6 +10,7 @@ mod cm;
 pub(crate) mod conn;
 pub(crate) mod connect;
 pub(crate) mod connection;
+mod crowd;
 #[cfg(any(feature = "async-io", feature = "tokio"))]
 mod event_loop;
 mod handshake;

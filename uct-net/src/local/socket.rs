@@ -261,6 +261,11 @@ impl FrameSocket {
         self.link.origin()
     }
 
+    /// See [`HandshakeLink::is_among_last`].
+    pub(crate) fn is_among_last(&self, reserved: u32) -> bool {
+        self.link.is_among_last(reserved)
+    }
+
     /// Whether the peer has proved by TLS who it is.
     pub(crate) fn is_certified(&self) -> bool {
         #[cfg(feature = "tls")]

@@ -72,20 +72,38 @@ impl Listener {
 
     /// As [`Listener::accept`].
     pub fn poll_accept(&mut self, context: &mut Context<'_>) -> Poll<Result<Incoming>> {
-        let waker = self.signal.waker(self.inner.engine().outside(), context.waker());
-        let waker = &waker;
-        let polled = self.inner.with(|entered, listener| {
-            let outcome = listener.borrow_mut().poll_accept(&mut Context::from_waker(waker));
-            if outcome.is_pending() {
-                entered.rest();
-            }
-            outcome.map_ok(|incoming| Incoming {
+        self.waiting(context, |entered, listener, context| {
+            listener.poll_accept(context).map_ok(|incoming| Incoming {
                 peer: incoming.peer().to_owned(),
                 private: incoming.private().to_vec(),
                 #[cfg(feature = "tls")]
                 tls_peer: incoming.tls_peer().cloned(),
                 inner: entered.confine(Cell::new(Some(incoming))),
             })
+        })
+    }
+
+    /// The next caller with which a connection is open; all are accepted.
+    pub(super) fn poll_open(&mut self, context: &mut Context<'_>) -> Poll<Result<Connection>> {
+        self.waiting(context, |entered, listener, context| {
+            listener.poll_open(context).map_ok(|connection| Connection::new(entered, connection))
+        })
+    }
+
+    /// Polls it with a waker for this flavour.
+    fn waiting<R: Send>(
+        &mut self,
+        context: &Context<'_>,
+        poll: impl FnOnce(&Entered<'_>, &mut local::Listener, &mut Context<'_>) -> Poll<Result<R>> + Send,
+    ) -> Poll<Result<R>> {
+        let waker = self.signal.waker(self.inner.engine().outside(), context.waker());
+        let waker = &waker;
+        let polled = self.inner.with(|entered, listener| {
+            let outcome = poll(entered, &mut listener.borrow_mut(), &mut Context::from_waker(waker));
+            if outcome.is_pending() {
+                entered.rest();
+            }
+            outcome
         });
         polled.unwrap_or_else(|forked| Poll::Ready(Err(Error::forked(Stage::Listen, &*self.address, forked))))
     }

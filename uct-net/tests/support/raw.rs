@@ -16,6 +16,7 @@ use uct_net::local::AM_ID;
 use super::support::{LIMIT, context};
 
 pub const HELLO: u8 = 1;
+pub const ASK: u8 = 8;
 pub const WELCOME: u8 = 2;
 pub const REFUSED: u8 = 3;
 pub const LANE: u8 = 4;

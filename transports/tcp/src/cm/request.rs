@@ -23,10 +23,6 @@ struct Clients {
     patience: Patience,
 }
 
-/// How long silent clients keep their places while others wait, and for how long they do not keep them again.
-const PATIENCE: Duration = Duration::from_secs(1);
-const IMPATIENCE: Duration = Duration::from_secs(10);
-
 /// The place of one client.
 pub(super) struct Place {
     pending: Arc<Pending>,
@@ -39,7 +35,7 @@ impl Pending {
         // Each has a descriptor.
         let most = (most as usize).min(descriptors::limit() / 8 * 7);
         let places = Places::new(Limits::new(most, most_of_source as usize));
-        Arc::new(Pending(Mutex::new(Clients { places, patience: Patience::new(PATIENCE, IMPATIENCE) })))
+        Arc::new(Pending(Mutex::new(Clients { places, patience: Patience::default() })))
     }
 
     fn clients(&self) -> MutexGuard<'_, Clients> {
