@@ -4,19 +4,10 @@
 //! loss. One that refuses to open, or whose peer is behind an obstacle, is; and one that serves too few endpoints, unless another transport
 //! on its device is chosen.
 
-use std::collections::BTreeSet;
-use std::sync::{Mutex, PoisonError};
-
 use super::explain::{Candidate, Explanation};
 use super::peer::NOT_OFFERED;
 use super::verdict::{Stage, Verdict};
 use crate::resource::DeviceKind;
-
-/// Causes that are remembered. No process has as many.
-const MOST_CAUSES: usize = 64;
-
-/// The causes of which this process has been warned.
-static WARNED: Mutex<BTreeSet<String>> = Mutex::new(BTreeSet::new());
 
 /// What fell back to what, and why.
 pub(super) fn warning(explanation: &Explanation) -> Option<String> {
@@ -24,18 +15,18 @@ pub(super) fn warning(explanation: &Explanation) -> Option<String> {
     Some(format!("fell back to {}, slower than {} would be", chosen.name(), listed(&lost)))
 }
 
-/// Whether the process has not been warned of this cause yet. Many peers may be behind one obstacle, so the cause is what has to be removed
-/// and not what the transport says about the peer.
-pub(super) fn is_news(explanation: &Explanation) -> bool {
-    let Some((chosen, lost)) = lost(explanation) else { return false };
-    let causes = lost.iter().map(|candidate| {
-        let Verdict::Rejected { stage, check, hint } = &candidate.verdict else { return String::new() };
-        let reason = if *stage == Stage::Impeded { hint } else { check };
-        format!("{} {stage:?} {reason}\n", candidate.name())
+/// What has to be removed, of a choice that is a fall back. What a transport says about the peer is no part of it: many peers may be behind
+/// one obstacle.
+pub(super) fn cause(explanation: &Explanation) -> Option<String> {
+    let (chosen, lost) = lost(explanation)?;
+    let causes = lost.iter().filter_map(|candidate| match &candidate.verdict {
+        Verdict::Rejected { stage: Stage::Impeded, hint, .. } => {
+            Some(format!("{} {hint}\n", candidate.name()))
+        }
+        Verdict::Rejected { check, .. } => Some(format!("{} {check}\n", candidate.name())),
+        _ => None,
     });
-    let cause = format!("{}\n{}", chosen.transport, causes.collect::<String>());
-    let mut warned = WARNED.lock().unwrap_or_else(PoisonError::into_inner);
-    warned.len() < MOST_CAUSES && warned.insert(cause)
+    Some(format!("{}\n{}", chosen.transport, causes.collect::<String>()))
 }
 
 /// The choice, and what was lost; `None` if nothing was.

@@ -15,6 +15,7 @@ mod calibration;
 mod cost;
 mod explain;
 mod fallback;
+mod once;
 mod peer;
 mod rank;
 mod request;
@@ -208,7 +209,9 @@ impl Selector {
         let Some(warning) = &explanation.fallback else { return Ok(()) };
         match self.context.core_config().fallback {
             Fallback::Allow => {}
-            Fallback::Warn if fallback::is_news(explanation) => ucs::log::warn!("{warning}"),
+            Fallback::Warn if fallback::cause(explanation).is_some_and(once::is_new) => {
+                ucs::log::warn!("{warning}")
+            }
             Fallback::Warn => ucs::log::debug!("{warning}"),
             Fallback::Error => {
                 let (warning, explanation) = (warning.clone(), explanation.clone());

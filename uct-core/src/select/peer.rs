@@ -9,6 +9,7 @@
 
 use ucs::text::PeerText;
 
+use super::once;
 use super::verdict::{Stage, Verdict, rejected};
 use crate::address::{AddressError, IfaceAddress};
 use crate::error::split_remedy;
@@ -49,7 +50,11 @@ impl PeerAddresses {
             match iface.address() {
                 Ok(address) => Some(PeerIface { device, address }),
                 Err(error) => {
-                    ucs::log::warn!("{} has no address: {error}", iface.resource());
+                    let words = format!("{} has no address: {error}", iface.resource());
+                    // A peer that connects asks for them each time.
+                    if once::is_new(words.clone()) {
+                        ucs::log::warn!("{words}");
+                    }
                     None
                 }
             }
