@@ -8,18 +8,23 @@ mod namespaces;
 mod skip;
 mod support;
 
-use namespaces::{inside, namespace};
-use support::{LIMIT, net, patient};
+use namespaces::{Cable, DEVICE, add_pairs, inside, namespace};
+use support::{LIMIT, net, patient, processor_time};
+use uct_core::system::net::readings;
 use uct_net::Result;
 use uct_net::local::Net;
 
 /// One side listens at an address, the other one calls what `called` makes of the listener's port, and a message crosses.
 fn meets(address: &str, called: impl Fn(Option<u16>) -> String) {
-    let net = net(patient());
+    meets_by(&net(patient()), address, called);
+}
+
+/// The same, on both sides by one net.
+fn meets_by(net: &Net, address: &str, called: impl Fn(Option<u16>) -> String) {
     let outcome = net.block_on(async {
         let mut listener = net.listen(address).await?;
         let address = called(listener.port());
-        tokio::try_join!(take(&mut listener), call(&net, &address)).map(drop)
+        tokio::try_join!(take(&mut listener), call(net, &address)).map(drop)
     });
     outcome.unwrap_or_else(|error| panic!("{address}: {error}"));
 }
@@ -65,4 +70,69 @@ fn a_listener_at_all_addresses_takes_ipv4_callers_where_the_system_would_not() {
         meets("[::]:0", |port| format!("127.0.0.1:{}", port.expect("a port")));
     });
     met.join().expect("the caller is taken");
+}
+
+/// Readings of the system's lists, at most, besides the first: devices that have just been made are still changing.
+const CHANGES: u64 = 8;
+
+/// Runs `work`, which may read the system's lists of devices a few times, however many devices there are.
+fn with_few_readings<T>(what: &str, work: impl FnOnce() -> T) -> T {
+    let (before, begun) = (readings(), processor_time());
+    let output = work();
+    let count = readings() - before;
+    println!("{what}: {count} readings, {:?} of processor time", processor_time() - begun);
+    assert!(count <= 1 + CHANGES, "{what}: {count} readings");
+    output
+}
+
+#[test]
+fn a_host_with_hundreds_of_devices_reads_their_list_once_and_not_for_each() {
+    if !skip::is_root("make network namespaces") {
+        return;
+    }
+    const PAIRS: usize = 150;
+    let host = namespace();
+    let met = inside(host.0.id(), || {
+        add_pairs(PAIRS, 0);
+        with_few_readings("a net, a listener and a caller", || {
+            let net = net(patient());
+            assert!(net.ifaces().len() > 2 * PAIRS);
+            meets_by(&net, "127.0.0.1:0", |port| format!("127.0.0.1:{}", port.expect("a port")));
+        });
+    });
+    met.join().expect("they meet");
+}
+
+#[test]
+fn hosts_with_many_devices_meet_over_the_one_that_both_have() {
+    if !skip::is_root("make network namespaces") {
+        return;
+    }
+    const PAIRS: usize = 40;
+    let (cable, (send, receive)) = (Cable::new(), std::sync::mpsc::channel());
+    let far = cable.far(move || {
+        add_pairs(PAIRS, 20);
+        with_few_readings("the far end", || {
+            let net = Net::new(&support::with(&[("tls", "tcp")]), patient()).expect("a net");
+            net.block_on(async {
+                let mut listener = net.listen(format!("{}:0", namespaces::FAR)).await?;
+                send.send(listener.address()).expect("the near end waits");
+                take(&mut listener).await
+            })
+        })
+    });
+    let near = cable.near(move || {
+        add_pairs(PAIRS, 40);
+        let address = receive.recv_timeout(LIMIT).expect("the far end listens");
+        with_few_readings("the near end", || {
+            let net = Net::new(&support::with(&[("tls", "tcp")]), patient()).expect("a net");
+            net.block_on(async {
+                let connection = net.connect(&address).await?;
+                assert_eq!(connection.iface().resource().device, DEVICE);
+                connection.send(b"there").await
+            })
+        })
+    });
+    near.join().expect("the near end").expect("connected");
+    far.join().expect("the far end").expect("taken");
 }

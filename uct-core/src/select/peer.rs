@@ -7,6 +7,10 @@
 //! | 5..7 | number of interfaces, little-endian |
 //! | each | length of the device's name (1 byte), the name, the interface's address ([`IfaceAddress::pack`]) |
 
+use std::cmp::Reverse;
+use std::sync::Once;
+
+use ucs::sys::net::{self, Reach};
 use ucs::text::PeerText;
 
 use super::once;
@@ -15,10 +19,11 @@ use crate::address::{AddressError, IfaceAddress};
 use crate::error::split_remedy;
 use crate::iface::Iface;
 use crate::loader::{DEVICE_NAME_LIMIT, is_name};
+use crate::resource::DeviceKind;
 
 const MAGIC: &[u8; 4] = b"UCTA";
 const VERSION: u8 = 1;
-/// Most interfaces of one peer: far more than any machine has, and little memory.
+/// Most interfaces of one peer: more than most machines have, and little memory. A longer list is cut, on both sides.
 const MAX_IFACES: usize = 1024;
 /// Most refusals that one reason names.
 const MAX_TOLD: usize = 8;
@@ -43,9 +48,16 @@ pub struct PeerAddresses {
 pub(super) const NOT_OFFERED: &str = "see the peer's own explanation; both sides need the transport";
 
 impl PeerAddresses {
-    /// The addresses of open interfaces; one whose address is not available is left out.
+    /// The addresses of open interfaces; one whose address is not available is left out. Of more than 1024 those within the machine come
+    /// first, then devices whose addresses lead elsewhere, and the last are left out, with a warning for the process.
     pub fn of(ifaces: &[Iface]) -> PeerAddresses {
-        let known = ifaces.iter().filter_map(|iface| {
+        let mut ifaces: Vec<&Iface> = ifaces.iter().collect();
+        if ifaces.len() > MAX_IFACES {
+            ifaces.sort_by_cached_key(|iface| usefulness(iface));
+            warn_once(ifaces.len());
+            ifaces.truncate(MAX_IFACES);
+        }
+        let known = ifaces.into_iter().filter_map(|iface| {
             let device = iface.resource().device.clone();
             match iface.address() {
                 Ok(address) => Some(PeerIface { device, address }),
@@ -62,16 +74,16 @@ impl PeerAddresses {
         PeerAddresses { ifaces: known.collect() }
     }
 
-    /// As bytes.
+    /// As bytes: the first 1024 interfaces.
     ///
     /// # Errors
-    /// An address that is longer than any transport's, or more than 1024 interfaces.
+    /// An address that is longer than any transport's.
     pub fn pack(&self) -> Result<Vec<u8>, AddressError> {
-        check_count(self.ifaces.len())?;
+        let ifaces = &self.ifaces[..self.ifaces.len().min(MAX_IFACES)];
         let mut packed = MAGIC.to_vec();
         packed.push(VERSION);
-        packed.extend_from_slice(&(self.ifaces.len() as u16).to_le_bytes());
-        for iface in &self.ifaces {
+        packed.extend_from_slice(&(ifaces.len() as u16).to_le_bytes());
+        for iface in ifaces {
             let name = &iface.device.as_bytes()[..iface.device.len().min(DEVICE_NAME_LIMIT)];
             packed.push(name.len() as u8);
             packed.extend_from_slice(name);
@@ -80,10 +92,10 @@ impl PeerAddresses {
         Ok(packed)
     }
 
-    /// Reads untrusted bytes.
+    /// Reads untrusted bytes. Of more than 1024 interfaces the first are taken.
     ///
     /// # Errors
-    /// Anything that [`PeerAddresses::pack`] does not make.
+    /// Anything else that [`PeerAddresses::pack`] does not make.
     pub fn unpack(bytes: &[u8]) -> Result<PeerAddresses, AddressError> {
         let problem = |words: &str| AddressError::new(words.to_owned());
         let rest =
@@ -97,7 +109,6 @@ impl PeerAddresses {
             return Err(AddressError::new(words));
         }
         let count = u16::from_le_bytes([low, high]);
-        check_count(usize::from(count))?;
         let mut ifaces = Vec::new();
         for _ in 0..count {
             let (&length, after) =
@@ -113,7 +124,9 @@ impl PeerAddresses {
             // All of a name is ASCII.
             let device = String::from_utf8_lossy(name).into_owned();
             let (address, after) = IfaceAddress::unpack(after)?;
-            ifaces.push(PeerIface { device, address });
+            if ifaces.len() < MAX_IFACES {
+                ifaces.push(PeerIface { device, address });
+            }
             rest = after;
         }
         if !rest.is_empty() {
@@ -170,13 +183,24 @@ impl PeerAddresses {
     }
 }
 
-fn check_count(ifaces: usize) -> Result<(), AddressError> {
-    if ifaces > MAX_IFACES {
-        return Err(AddressError::new(format!(
-            "a list of {ifaces} interfaces, at most {MAX_IFACES} are taken"
-        )));
-    }
-    Ok(())
+/// The least of the most useful one: within the machine, on the device of the default route, by how far a device's addresses reach.
+fn usefulness(iface: &Iface) -> (DeviceKind, Reverse<u32>, Reach) {
+    let resource = iface.resource();
+    let reach = match resource.kind {
+        DeviceKind::Network => net::reach(&resource.device).ok().flatten().unwrap_or(Reach::Wide),
+        _ => Reach::Wide,
+    };
+    (resource.kind, Reverse(iface.attributes().priority), reach)
+}
+
+fn warn_once(ifaces: usize) {
+    static WARNED: Once = Once::new();
+    WARNED.call_once(|| {
+        ucs::log::warn!(
+            "{ifaces} interfaces are open and peers are told of {MAX_IFACES}, those within the machine first; name the devices that are \
+             needed: UCT_NET_DEVICES=lo,eth0"
+        );
+    });
 }
 
 #[cfg(test)]
@@ -215,16 +239,34 @@ mod tests {
     }
 
     #[test]
-    fn a_list_that_is_too_long_is_refused_on_both_sides() {
+    fn a_list_that_is_too_long_is_cut_on_both_sides() {
         let mut many = peer();
         many.ifaces = vec![many.ifaces[0].clone(); MAX_IFACES];
-        let mut packed = many.pack().expect("as many as are taken");
-        assert_eq!(PeerAddresses::unpack(&packed).expect("as above").ifaces.len(), MAX_IFACES);
-        many.ifaces.push(many.ifaces[0].clone());
-        let too_many = "1025 interfaces, at most 1024";
-        assert!(many.pack().expect_err("one more").to_string().contains(too_many));
+        let mut packed = many.pack().expect("as many as are sent");
+        assert_eq!(PeerAddresses::unpack(&packed).expect("as above"), many);
+        let first = many.clone();
+        many.ifaces.push(peer().ifaces[1].clone());
+        assert_eq!(many.pack().expect("the first are sent"), packed);
+        // Another release may send more.
+        let one = packed[7..7 + (packed.len() - 7) / MAX_IFACES].to_vec();
+        packed.extend_from_slice(&one);
         packed[5..7].copy_from_slice(&1025_u16.to_le_bytes());
-        assert!(PeerAddresses::unpack(&packed).expect_err("one more").to_string().contains(too_many));
+        assert_eq!(PeerAddresses::unpack(&packed).expect("the first are taken"), first);
+        packed.truncate(packed.len() - 1);
+        PeerAddresses::unpack(&packed).expect_err("the rest is read as well");
+    }
+
+    #[test]
+    fn of_too_many_interfaces_those_within_the_machine_are_the_first() {
+        let (memory, network) = (open("shm", "posix"), open_at("tcp", "tcp", "lo"));
+        let mut ifaces = vec![network.clone(); MAX_IFACES + 5];
+        ifaces.push(memory.clone());
+        let addresses = PeerAddresses::of(&ifaces);
+        assert_eq!(addresses.ifaces.len(), MAX_IFACES);
+        assert_eq!(addresses.ifaces[0].address, memory.address().expect("an address"));
+        assert_eq!(addresses.ifaces[1].address, network.address().expect("an address"));
+        let as_it_was = PeerAddresses::of(&[network, memory]);
+        assert_eq!(as_it_was.ifaces[0].device, "lo", "a short list keeps its order");
     }
 
     #[test]
@@ -271,6 +313,10 @@ mod tests {
     }
 
     fn open(modules: &str, transport: &str) -> Iface {
+        open_at(modules, transport, "memory")
+    }
+
+    fn open_at(modules: &str, transport: &str, device: &str) -> Iface {
         use crate::configuration::Sources;
         use crate::context::Context;
         use crate::worker::Worker;
@@ -278,7 +324,7 @@ mod tests {
         let sources = Sources::default().set("modules", modules);
         let context = Context::builder().sources(sources).build().expect("a context");
         let worker = Worker::new(&context).expect("a worker");
-        worker.open(transport, "memory").expect("an interface")
+        worker.open(transport, device).expect("an interface")
     }
 
     fn refusal(peer: &PeerAddresses, iface: &Iface) -> (Stage, String) {

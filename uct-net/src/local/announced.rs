@@ -57,5 +57,5 @@ fn is_wrapped(net: &NetHandle, transport: &str) -> bool {
     net.selector
         .ifaces()
         .iter()
-        .any(|iface| iface.resource().transport == transport && net.options.wraps(iface))
+        .any(|iface| net.options.wraps(iface) && iface.resource().transport == transport)
 }

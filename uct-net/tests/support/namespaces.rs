@@ -105,3 +105,23 @@ pub fn set_mtu(bytes: u32) {
 pub fn lose_packets(is_lost: bool) {
     neighbour(NEAR, if is_lost { NO_HARDWARE } else { NEAR_HARDWARE });
 }
+
+/// Adds pairs of devices to the namespace of this thread, each with an address of its own: 10.`net`.….
+pub fn add_pairs(pairs: usize, net: u8) {
+    use std::io::Write;
+    // Each IPv6 address would change again a second later, when no duplicate was found.
+    std::fs::write("/proc/sys/net/ipv6/conf/default/disable_ipv6", "1").expect("a setting of the namespace");
+    let up = |name: &str, net: u8, number: usize| {
+        format!("link set {name} up\naddr add 10.{net}.{number}.1/24 dev {name}\n")
+    };
+    let pair = |number: usize| {
+        let (near, far) = (format!("near{number}"), format!("far{number}"));
+        format!("link add {near} type veth peer name {far}\n")
+            + &up(&near, net, number)
+            + &up(&far, net + 1, number)
+    };
+    let commands: String = (0..pairs).map(pair).collect();
+    let mut ip = Command::new("ip").args(["-batch", "-"]).stdin(Stdio::piped()).spawn().expect("ip starts");
+    ip.stdin.take().expect("piped").write_all(commands.as_bytes()).expect("it reads");
+    assert!(ip.wait().expect("it ends").success(), "ip -batch");
+}

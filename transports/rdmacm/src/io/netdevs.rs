@@ -44,8 +44,7 @@ fn names(directory: &Path) -> Vec<String> {
 
 /// Name of the network device that has this address, if one has.
 pub fn owner(address: IpAddr) -> Option<String> {
-    let devices = net::devices().ok()?;
-    devices.into_iter().find(|device| device.has_address(address)).map(|device| device.name)
+    net::holder(address).ok().flatten()
 }
 
 /// One line per network device with an RDMA device: `eth0 (mlx5_0:1) 10.7.0.1`.

@@ -159,9 +159,7 @@ impl TcpCm {
         if let Some(device) = self.devices.borrow().get(&address) {
             return device.clone();
         }
-        let all = net::devices().unwrap_or_default();
-        let device = all.into_iter().find(|device| device.has_address(address));
-        let name = device.map_or_else(String::new, |device| device.name);
+        let name = net::holder(address).ok().flatten().unwrap_or_default();
         if !name.is_empty() {
             self.devices.borrow_mut().insert(address, name.clone());
         }

@@ -1,13 +1,14 @@
 //! One network device, as the system reports it.
 //!
-//! For listing resources, prices and reachability. Built on `net::interfaces` and /sys/class/net.
+//! For listing resources, prices and reachability. Built on `net::snapshot` and /sys/class/net.
 //! Transports and `uct_info` use it.
 
 use std::net::IpAddr;
 use std::path::{Path, PathBuf};
 
 use super::address::Address;
-use super::interfaces;
+use super::link::Link;
+use super::snapshot;
 use super::speed::{Kind, Origin, Speed};
 use crate::sys::{SystemError, read};
 
@@ -41,34 +42,62 @@ pub struct Device {
     pub pci_path: Option<PathBuf>,
 }
 
+/// How far the addresses of a device reach.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Reach {
+    /// This machine.
+    Loopback,
+    /// As far as there are routes.
+    Wide,
+    /// The link of the device only, or nowhere: it is down, or has no address.
+    Link,
+}
+
 /// Every device of this network namespace, ordered by name. Reads some files per device; not for the data
 /// path.
 pub fn devices() -> Result<Vec<Device>, SystemError> {
-    let links = interfaces::links()?;
-    Ok(links.into_iter().map(|(name, link)| Device::from_link(name, link)).collect())
+    let snapshot = snapshot::current()?;
+    Ok(snapshot.links.iter().map(|(name, link)| Device::from_link(name, link)).collect())
 }
 
 /// The device of that name, if there is one.
 pub fn device(name: &str) -> Result<Option<Device>, SystemError> {
-    let link = interfaces::links()?.remove(name);
-    Ok(link.map(|link| Device::from_link(name.to_owned(), link)))
+    Ok(snapshot::current()?.links.get(name).map(|link| Device::from_link(name, link)))
+}
+
+/// The name of the device that has this address, if one has. Reads no files.
+pub fn holder(address: IpAddr) -> Result<Option<String>, SystemError> {
+    Ok(snapshot::current()?.holder(address).map(str::to_owned))
+}
+
+/// How far the addresses of a device reach, if there is one of that name. Reads no files.
+pub fn reach(name: &str) -> Result<Option<Reach>, SystemError> {
+    let snapshot = snapshot::current()?;
+    let reach = |link: &Link| match () {
+        () if has(link.flags, libc::IFF_LOOPBACK) => Reach::Loopback,
+        () if has(link.flags, libc::IFF_UP) && link.addresses.iter().any(|own| own.scope_id == 0) => {
+            Reach::Wide
+        }
+        () => Reach::Link,
+    };
+    Ok(snapshot.links.get(name).map(reach))
 }
 
 impl Device {
-    fn from_link(name: String, link: interfaces::Link) -> Device {
-        let facts = Facts::read(&name, &link);
+    fn from_link(name: &str, link: &Link) -> Device {
+        let facts = Facts::read(name, link);
         Device {
             index: link.index,
             kind: facts.kind,
             is_up: has(link.flags, libc::IFF_UP),
             is_running: has(link.flags, libc::IFF_UP | libc::IFF_RUNNING),
             speed: Speed::from_report(facts.speed, facts.kind),
-            mtu: interfaces::mtu(&name).unwrap_or(FALLBACK_MTU),
-            addresses: link.addresses,
+            mtu: link.mtu.unwrap_or(FALLBACK_MTU),
+            addresses: link.addresses.clone(),
             numa_node: facts.numa_node,
             driver: facts.driver,
             pci_path: facts.pci_path,
-            name,
+            name: name.to_owned(),
         }
     }
 
@@ -112,7 +141,7 @@ struct Facts {
 }
 
 impl Facts {
-    fn read(name: &str, link: &interfaces::Link) -> Facts {
+    fn read(name: &str, link: &Link) -> Facts {
         let directory = Path::new(CLASS).join(name);
         let is_loopback = has(link.flags, libc::IFF_LOOPBACK);
         if !describes(&directory, link) {
@@ -143,7 +172,7 @@ impl Facts {
 }
 
 /// Whether the directory is about this link and not about one of that name in another network namespace.
-fn describes(directory: &Path, link: &interfaces::Link) -> bool {
+fn describes(directory: &Path, link: &Link) -> bool {
     let same_index = read::value(directory.join("ifindex")) == Some(link.index);
     same_index && read::text(directory.join("address")).unwrap_or_default() == link.hardware_address
 }
@@ -191,8 +220,7 @@ mod tests {
 
     #[test]
     fn a_directory_of_another_namespace_is_not_believed() {
-        let foreign =
-            interfaces::Link { index: 1, hardware_address: "02:00:00:00:00:77".into(), ..Default::default() };
+        let foreign = Link { index: 1, hardware_address: "02:00:00:00:00:77".into(), ..Default::default() };
         assert!(!describes(Path::new("/sys/class/net/lo"), &foreign));
         assert_eq!(Facts::read("lo", &foreign).speed, None);
     }

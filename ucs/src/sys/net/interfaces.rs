@@ -1,28 +1,32 @@
 //! The system's list of links and addresses, copied out of `getifaddrs`.
 //!
-//! Used by `net::device`. Built on libc. All unsafe code of `net` is here.
+//! Used by `net::snapshot`. Built on libc.
 
 use std::collections::BTreeMap;
 use std::ffi::CStr;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
-use std::os::fd::AsRawFd;
 
 use super::address::Address;
+use super::ioctl::Ioctl;
+use super::link::{Link, hexadecimal};
+use super::without_netlink;
 use crate::sys::SystemError;
-
-/// What the kernel reports about one link.
-#[derive(Debug, Default)]
-pub(super) struct Link {
-    pub(super) index: u32,
-    /// `IFF_*` bits.
-    pub(super) flags: u32,
-    /// The hardware address, lower-case hexadecimal with colons, as /sys prints it.
-    pub(super) hardware_address: String,
-    pub(super) addresses: Vec<Address>,
-}
 
 /// Every link of this network namespace by name. A link without an address is listed too.
 pub(super) fn links() -> Result<BTreeMap<String, Link>, SystemError> {
+    match by_netlink() {
+        Err(error) => without_netlink::links().map_err(|_| match error.errno {
+            libc::EAFNOSUPPORT | libc::EACCES | libc::EPERM => error.advise(
+                "a sandbox forbids netlink, and also what takes its place, /proc/net and sockets of IPv4: permit AF_NETLINK \
+                 (systemd: RestrictAddressFamilies=AF_NETLINK AF_INET AF_INET6 AF_UNIX)",
+            ),
+            _ => error,
+        }),
+        links => links,
+    }
+}
+
+fn by_netlink() -> Result<BTreeMap<String, Link>, SystemError> {
     let list = List::read()?;
     let mut links: BTreeMap<String, Link> = BTreeMap::new();
     for entry in list.entries() {
@@ -50,28 +54,10 @@ pub(super) fn links() -> Result<BTreeMap<String, Link>, SystemError> {
     }
     // An alias ("eth0:1") has addresses and no link of its own.
     links.retain(|_, link| link.index != 0);
+    if let Ok(ioctl) = Ioctl::new() {
+        links.iter_mut().for_each(|(name, link)| link.mtu = ioctl.mtu(name));
+    }
     Ok(links)
-}
-
-/// The MTU of a link in this network namespace.
-pub(super) fn mtu(name: &str) -> Option<u32> {
-    let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::DGRAM, None).ok()?;
-    // SAFETY: `ifreq` is plain data, for which all zeroes is a value.
-    let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
-    if name.len() >= request.ifr_name.len() {
-        return None;
-    }
-    for (to, from) in request.ifr_name.iter_mut().zip(name.bytes()) {
-        *to = from.cast_signed();
-    }
-    // SAFETY: the request reads a terminated name from the `ifreq` and writes its MTU into the same record.
-    let answer = unsafe { libc::ioctl(socket.as_raw_fd(), libc::SIOCGIFMTU, &raw mut request) };
-    if answer != 0 {
-        return None;
-    }
-    // SAFETY: a successful SIOCGIFMTU has written this member of the union.
-    let mtu = unsafe { request.ifr_ifru.ifru_mtu };
-    u32::try_from(mtu).ok()
 }
 
 /// The list that `getifaddrs` allocates, freed on drop.
@@ -128,8 +114,7 @@ fn socket_address(address: *const libc::sockaddr) -> Option<SocketAddress> {
             // SAFETY: an AF_PACKET address is a `sockaddr_ll`, and glibc keeps room for its longest form.
             let address = unsafe { address.cast::<libc::sockaddr_ll>().read_unaligned() };
             let length = usize::from(address.sll_halen).min(address.sll_addr.len());
-            let bytes = address.sll_addr[..length].iter().map(|byte| format!("{byte:02x}"));
-            let hardware_address = bytes.collect::<Vec<_>>().join(":");
+            let hardware_address = hexadecimal(&address.sll_addr[..length]);
             let index = address.sll_ifindex.cast_unsigned();
             Some(SocketAddress::Link { index, hardware_address })
         }

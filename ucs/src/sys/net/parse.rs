@@ -7,7 +7,7 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6, ToSocketAddrs};
 use std::path::PathBuf;
 
-use super::{interfaces, services};
+use super::{services, snapshot};
 
 /// The bytes of a path in the address of a Unix socket, with the zero that ends a path or begins an abstract name.
 const UNIX_PATH: usize = 108;
@@ -300,10 +300,13 @@ fn index_of(scope: &str) -> Option<u32> {
 
 /// The scopes that a link-local address may have here.
 fn scopes(address: Ipv6Addr) -> String {
-    let links = interfaces::links().unwrap_or_default();
+    let Ok(snapshot) = snapshot::current() else {
+        return format!("write the device behind it, as in [{address}%eth0]:port");
+    };
     let is_local =
         |ip: IpAddr| matches!(ip, IpAddr::V6(ip) if ip.is_unicast_link_local() || ip == Ipv6Addr::LOCALHOST);
-    let with_one = links.iter().filter(|(_, link)| link.addresses.iter().any(|own| is_local(own.address)));
+    let with_one =
+        snapshot.links.iter().filter(|(_, link)| link.addresses.iter().any(|own| is_local(own.address)));
     let names: Vec<&str> = with_one.map(|(name, _)| name.as_str()).collect();
     match names.as_slice() {
         [] => "no device of this machine has a link-local address: use another address".to_owned(),

@@ -107,11 +107,11 @@ fn a_wrong_address_is_refused_with_what_is_wrong_and_the_form_that_was_expected(
 #[test]
 fn a_link_local_address_without_its_link_is_refused_with_the_links_that_exist() {
     let refused = ParsedAddress::parse("[fe80::1]:7000", Connect).unwrap_err();
-    let links = interfaces::links().unwrap();
-    let has_one = |link: &interfaces::Link| {
+    let snapshot = snapshot::current().unwrap();
+    let has_one = |link: &crate::sys::net::link::Link| {
         link.addresses.iter().any(|own| matches!(own.address, IpAddr::V6(ip) if ip.is_unicast_link_local()))
     };
-    for (name, _) in links.iter().filter(|(_, link)| has_one(link)).take(MAX_NAMED - 1) {
+    for (name, _) in snapshot.links.iter().filter(|(_, link)| has_one(link)).take(MAX_NAMED - 1) {
         assert!(refused.remedy.contains(name.as_str()), "{name}: {refused}");
     }
     assert!(!refused.remedy.is_empty());

@@ -1,16 +1,10 @@
 //! Which local address and device lead to a peer.
 //!
-//! For reachability, decided locally and without traffic. Built on the kernel's routing table, asked by
-//! connecting a UDP socket, which sends nothing, and read from /proc for one device. Transports use it.
+//! For reachability, decided locally and without traffic. Built on `net::snapshot`, which has the kernel's routing table. Transports use it.
 
-use std::collections::BTreeMap;
-use std::io;
 use std::net::{IpAddr, SocketAddr};
 
-use socket2::{Domain, Protocol, Socket, Type};
-
-use super::interfaces::{Link, links};
-use super::table;
+use super::snapshot::{self, Snapshot};
 use crate::sys::SystemError;
 
 /// The way to a peer.
@@ -30,7 +24,7 @@ pub struct Route {
 /// A result means that there is a route, not that the peer is alive. The usual failures are `ENETUNREACH` (no
 /// route) and `EAFNOSUPPORT` (no IPv6).
 pub fn route_source(peer: SocketAddr) -> Result<Route, SystemError> {
-    route(&links()?, peer)
+    route(&*snapshot::current()?, peer)
 }
 
 /// The way to `peer` through one device, with that device's address as source; `ENETUNREACH` if the device
@@ -42,21 +36,21 @@ pub fn route_source(peer: SocketAddr) -> Result<Route, SystemError> {
 pub fn route_source_via(device: &str, peer: SocketAddr) -> Result<Route, SystemError> {
     let failure =
         |errno: i32| SystemError::new(format!("find a route to {} through {device}", peer.ip()), errno);
-    let links = links()?;
-    let link = links.get(device).ok_or_else(|| failure(libc::ENODEV))?;
+    let snapshot = &*snapshot::current()?;
+    let link = snapshot.links.get(device).ok_or_else(|| failure(libc::ENODEV))?;
     let own = link.addresses.iter().find(|own| own.address.is_ipv4() == peer.is_ipv4());
     let Some(own) = own else {
         return Err(failure(libc::EADDRNOTAVAIL).advise("the device has no address of this family"));
     };
-    let chosen = route(&links, peer);
+    let chosen = route(snapshot, peer);
     if let Ok(route) = &chosen
         && route.device.as_deref() == Some(device)
     {
         return chosen;
     }
-    let is_local = peer.ip().is_loopback() || is_own(&links, peer.ip());
+    let is_local = peer.ip().is_loopback() || is_own(snapshot, peer.ip());
     let is_up = link.flags & libc::IFF_UP.cast_unsigned() != 0;
-    let is_on_the_way = is_up && table::leads_to(device, peer.ip()) == Some(true);
+    let is_on_the_way = is_up && snapshot.leads_to(device, peer.ip()) == Some(true);
     if !is_local && !is_on_the_way {
         return Err(failure(libc::ENETUNREACH).advise("the routing table has no entry for it on this device"));
     }
@@ -73,31 +67,14 @@ pub fn route_source_via(device: &str, peer: SocketAddr) -> Result<Route, SystemE
     Ok(Route { source, device: Some(device.to_owned()), is_local })
 }
 
-fn route(links: &BTreeMap<String, Link>, peer: SocketAddr) -> Result<Route, SystemError> {
-    let failure = |error: io::Error| SystemError::new(format!("find a route to {}", peer.ip()), error);
-    let mut target = peer;
-    if peer.port() == 0 {
-        // Some kernels refuse port 0; the number goes nowhere.
-        const DISCARD: u16 = 9;
-        target.set_port(DISCARD);
-    }
-    let socket = Socket::new(Domain::for_address(peer), Type::DGRAM.cloexec(), Some(Protocol::UDP))
-        .map_err(failure)?;
-    socket.connect(&target.into()).map_err(failure)?;
-    let source = socket.local_addr().map_err(failure)?.as_socket();
-    let mut source = source.ok_or_else(|| failure(io::Error::from_raw_os_error(libc::EAFNOSUPPORT)))?;
-    source.set_port(0);
-    let holder = links.iter().find(|(_, link)| has(link, source.ip()));
-    let device = holder.map(|(name, _)| name.clone());
-    Ok(Route { source, device, is_local: peer.ip().is_loopback() || is_own(links, peer.ip()) })
+fn route(snapshot: &Snapshot, peer: SocketAddr) -> Result<Route, SystemError> {
+    let source = snapshot.source_to(peer)?;
+    let device = snapshot.holder(source.ip()).map(str::to_owned);
+    Ok(Route { source, device, is_local: peer.ip().is_loopback() || is_own(snapshot, peer.ip()) })
 }
 
-fn is_own(links: &BTreeMap<String, Link>, address: IpAddr) -> bool {
-    links.values().any(|link| has(link, address))
-}
-
-fn has(link: &Link, address: IpAddr) -> bool {
-    link.addresses.iter().any(|own| own.address == address)
+fn is_own(snapshot: &Snapshot, address: IpAddr) -> bool {
+    snapshot.holder(address).is_some()
 }
 
 #[cfg(test)]
@@ -128,12 +105,14 @@ mod tests {
 
     #[test]
     fn every_device_that_is_up_leads_to_its_own_addresses() {
-        let links = links().unwrap();
-        for (name, link) in links.iter().filter(|(_, link)| link.flags & libc::IFF_UP.cast_unsigned() != 0) {
+        let snapshot = snapshot::current().unwrap();
+        for (name, link) in
+            snapshot.links.iter().filter(|(_, link)| link.flags & libc::IFF_UP.cast_unsigned() != 0)
+        {
             for own in link.addresses.iter().filter(|own| own.scope_id == 0) {
                 let route = route_source_via(name, SocketAddr::new(own.address, 1)).unwrap();
                 assert!(route.is_local && route.device.as_deref() == Some(name), "{route:?}");
-                assert!(has(link, route.source.ip()));
+                assert!(link.addresses.iter().any(|own| own.address == route.source.ip()));
             }
         }
     }

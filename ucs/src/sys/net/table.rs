@@ -1,60 +1,84 @@
 //! The kernel's routing table, as text: whether a device leads to an address.
 //!
-//! Used by `net::route`. Built on /proc/net. WorkSource the kernel itself, by a socket that is bound to the device,
-//! does not do: it takes an address for a neighbour when it knows of no route.
+//! Used by `net::snapshot`. Built on /proc/net. The kernel itself, asked by a socket that is bound to the device, does not tell: it takes an
+//! address for a neighbour when it knows of no route.
 
+use std::collections::HashMap;
 use std::net::IpAddr;
 
 /// Flags of an entry, from the kernel's `route.h`.
 const UP: u32 = 0x1;
 const REJECT: u32 = 0x200;
 
-/// Whether the main table has an entry through `device` that covers `address`. `None` where the table cannot
-/// be read.
-pub(super) fn leads_to(device: &str, address: IpAddr) -> Option<bool> {
-    // The table of this thread's network namespace.
-    let file =
-        if address.is_ipv4() { "/proc/thread-self/net/route" } else { "/proc/thread-self/net/ipv6_route" };
-    let text = std::fs::read_to_string(file).ok()?;
-    Some(text.lines().filter_map(|line| Entry::parse(line, address)).any(|entry| entry.leads(device)))
+/// The main table of one family.
+pub(super) struct Table {
+    /// The networks to which a device leads.
+    networks: HashMap<String, Vec<Network>>,
 }
 
-/// An entry with its meaning for one address.
-#[derive(Debug, PartialEq, Eq)]
-struct Entry<'line> {
-    device: &'line str,
-    flags: u32,
-    covers: bool,
-}
+impl Table {
+    /// The table of this thread's network namespace. `None` where it cannot be read.
+    pub(super) fn read(is_ipv4: bool) -> Option<Table> {
+        let file = if is_ipv4 { "/proc/thread-self/net/route" } else { "/proc/thread-self/net/ipv6_route" };
+        Some(Table::parse(&std::fs::read_to_string(file).ok()?, is_ipv4))
+    }
 
-impl<'line> Entry<'line> {
-    /// A line of the table for the address's family; `None` for a headline or one that makes no sense.
-    fn parse(line: &'line str, address: IpAddr) -> Option<Entry<'line>> {
-        let fields: Vec<&str> = line.split_whitespace().collect();
-        match address {
-            IpAddr::V4(address) => {
-                // Iface Destination Gateway Flags RefCnt Use Metric Mask …; addresses as they are in memory.
-                let number = |index: usize| u32::from_str_radix(fields.get(index)?, 16).ok();
-                let (destination, flags, mask) = (number(1)?, number(3)?, number(7)?);
-                let address = u32::from_ne_bytes(address.octets());
-                Some(Entry { device: fields.first()?, flags, covers: address & mask == destination & mask })
-            }
-            IpAddr::V6(address) => {
-                // Destination, its length, source, its length, next hop, metric, references, uses, flags,
-                // device.
-                let destination = u128::from_str_radix(fields.first()?, 16).ok()?;
-                let length = u32::from_str_radix(fields.get(1)?, 16).ok().filter(|&length| length <= 128)?;
-                let flags = u32::from_str_radix(fields.get(8)?, 16).ok()?;
-                let difference = address.to_bits() ^ destination;
-                let covers = difference.checked_shr(128 - length).unwrap_or(0) == 0;
-                Some(Entry { device: fields.get(9)?, flags, covers })
+    fn parse(text: &str, is_ipv4: bool) -> Table {
+        let mut networks: HashMap<String, Vec<Network>> = HashMap::new();
+        for (device, network) in text.lines().filter_map(|line| entry(line, is_ipv4)) {
+            match networks.get_mut(device) {
+                Some(known) => known.push(network),
+                None => drop(networks.insert(device.to_owned(), vec![network])),
             }
         }
+        Table { networks }
     }
 
-    fn leads(&self, device: &str) -> bool {
-        self.device == device && self.covers && self.flags & (UP | REJECT) == UP
+    /// Whether an entry through `device` covers `address`.
+    pub(super) fn leads_to(&self, device: &str, address: IpAddr) -> bool {
+        self.networks
+            .get(device)
+            .is_some_and(|networks| networks.iter().any(|network| network.covers(address)))
     }
+}
+
+/// What an entry covers: the addresses that agree with it in the bits of the mask.
+#[derive(Debug, PartialEq, Eq)]
+enum Network {
+    V4 { destination: u32, mask: u32 },
+    V6 { destination: u128, mask: u128 },
+}
+
+impl Network {
+    fn covers(&self, address: IpAddr) -> bool {
+        match (self, address) {
+            // Addresses as they are in memory.
+            (Network::V4 { destination, mask }, IpAddr::V4(address)) => {
+                (u32::from_ne_bytes(address.octets()) ^ destination) & mask == 0
+            }
+            (Network::V6 { destination, mask }, IpAddr::V6(address)) => {
+                (address.to_bits() ^ destination) & mask == 0
+            }
+            _ => false,
+        }
+    }
+}
+
+/// A line of the table, of an entry that is in use; `None` for a headline or one that makes no sense.
+fn entry(line: &str, is_ipv4: bool) -> Option<(&str, Network)> {
+    let fields: Vec<&str> = line.split_whitespace().collect();
+    let number = |index: usize| u32::from_str_radix(fields.get(index)?, 16).ok();
+    let (device, flags, network) = if is_ipv4 {
+        // Iface Destination Gateway Flags RefCnt Use Metric Mask …
+        (fields.first()?, number(3)?, Network::V4 { destination: number(1)?, mask: number(7)? })
+    } else {
+        // Destination, its length, source, its length, next hop, metric, references, uses, flags, device.
+        let destination = u128::from_str_radix(fields.first()?, 16).ok()?;
+        let length = number(1).filter(|&length| length <= 128)?;
+        let mask = u128::MAX.checked_shl(128 - length).unwrap_or(0);
+        (fields.get(9)?, number(8)?, Network::V6 { destination, mask })
+    };
+    (flags & (UP | REJECT) == UP).then_some((device, network))
 }
 
 #[cfg(test)]
@@ -62,7 +86,8 @@ mod tests {
     use super::*;
 
     fn leads(line: &str, device: &str, address: &str) -> bool {
-        Entry::parse(line, address.parse().unwrap()).is_some_and(|entry| entry.leads(device))
+        let address: IpAddr = address.parse().unwrap();
+        Table::parse(line, address.is_ipv4()).leads_to(device, address)
     }
 
     #[test]
@@ -93,15 +118,14 @@ mod tests {
 
     #[test]
     fn lines_without_sense_are_passed_over() {
-        let v4 = "1.2.3.4".parse().unwrap();
         for line in [
             "",
             "Iface\tDestination\tGateway \tFlags\tRefCnt\tUse\tMetric\tMask",
             "eth0 0 0",
             "eth0 x 0 1 0 0 0 0",
         ] {
-            assert_eq!(Entry::parse(line, v4), None, "{line}");
-            assert_eq!(Entry::parse(line, "::1".parse().unwrap()), None, "{line}");
+            assert_eq!(entry(line, true), None, "{line}");
+            assert_eq!(entry(line, false), None, "{line}");
         }
     }
 }
