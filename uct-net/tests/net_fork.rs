@@ -1,18 +1,27 @@
 //! Forks of a program with a listener and connections: a child is refused all that is its parent's, and whatever it calls, drops or
 //! ends with, the parent's listeners, connections and timers go on. Both flavours.
 
+#[cfg(feature = "tls")]
+#[path = "support/certificates.rs"]
+mod certificates;
 mod support;
+#[cfg(feature = "tls")]
+#[path = "support/tls_lane.rs"]
+mod tls_lane;
 
 use std::cell::RefCell;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc;
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use support::{LIMIT, LOOPBACK, context, patient};
 use uct_conformance::in_child;
 use uct_core::Error as Status;
-use uct_net::{Error, Result};
+use uct_net::local::Net as LocalNet;
+use uct_net::{Error, NetOptions, Result};
+
+const TRANSPORTS: [&str; 2] = ["tcp/lo", "posix/memory"];
 
 /// What the child does with what it has of its parent's, before it drops all.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -25,14 +34,40 @@ enum Child {
     Calls,
 }
 
-/// Calls both listeners: one connection each over tcp and posix, before the fork, and again when a message says that it is over.
-fn peer(places: [String; 2]) -> JoinHandle<()> {
+/// A call of the peer's. With TLS a path has no name that a certificate could be for.
+async fn call(
+    net: &LocalNet,
+    place: &str,
+    transport: &str,
+    has_tls: bool,
+) -> Result<uct_net::local::Connection> {
+    let connect = net.connect(place).require(transport);
+    #[cfg(feature = "tls")]
+    let connect = if has_tls { connect.server_name(tls_lane::HERE) } else { connect };
+    let _ = has_tls;
+    connect.await
+}
+
+/// Whether there is TLS.
+#[cfg(feature = "tls")]
+fn has_tls(options: &NetOptions) -> bool {
+    options.tls.is_some()
+}
+
+#[cfg(not(feature = "tls"))]
+fn has_tls(_options: &NetOptions) -> bool {
+    false
+}
+
+/// Calls both listeners: the first one over tcp and posix ahead of the fork, and each of them again when a message says that it is over.
+fn peer(places: [String; 2], options: NetOptions) -> JoinHandle<()> {
     std::thread::spawn(move || {
-        let net = support::net(patient());
+        let has_tls = has_tls(&options);
+        let net = support::net(options);
         net.block_on(async {
             let mut connections = Vec::new();
-            for transport in ["tcp/lo", "posix/memory"] {
-                let connection = net.connect(&places[0]).require(transport).await?;
+            for transport in TRANSPORTS {
+                let connection = call(&net, &places[0], transport, has_tls).await?;
                 connection.send(b"ahead of the fork").await?;
                 connections.push(connection);
             }
@@ -40,8 +75,8 @@ fn peer(places: [String; 2]) -> JoinHandle<()> {
                 let message = connection.recv().within(LIMIT).await?;
                 connection.send(&message).await?;
             }
-            for place in &places {
-                let connection = net.connect(place).await?;
+            for (place, transport) in places.iter().zip(TRANSPORTS) {
+                let connection = call(&net, place, transport, has_tls).await?;
                 connection.send(b"a new caller").await?;
                 connection.close().await?;
             }
@@ -52,6 +87,15 @@ fn peer(places: [String; 2]) -> JoinHandle<()> {
         })
         .expect("the peer");
     })
+}
+
+/// The task of a runtime drops a listener a moment after its handle.
+fn wait_until_gone(path: &Path) {
+    let begun = Instant::now();
+    while path.exists() {
+        assert!(begun.elapsed() < LIMIT, "the path is left");
+        std::thread::sleep(Duration::from_millis(1));
+    }
 }
 
 fn directory() -> tempfile::TempDir {
@@ -70,7 +114,7 @@ fn by_fork(what: &str, error: &Error) {
 }
 
 macro_rules! of_flavour {
-    ($flavour:ident, $net:path, $listener:path, $connection:path) => {
+    ($flavour:ident, $net:path, $listener:path, $connection:path, $options:expr, $make:expr) => {
         mod $flavour {
             use super::*;
             use $connection as Connection;
@@ -116,17 +160,17 @@ macro_rules! of_flavour {
             fn case(child: Child, is_inside: bool) {
                 let directory = directory();
                 let path = directory.path().join("listener");
-                let net = Net::new(&context(), patient()).expect("a net");
+                let options = $options;
+                let net: Net = $make(&context(), options.clone()).expect("a net");
                 let by_path = format!("unix:{}", path.display());
                 let (listeners, connections, peer) = net.block_on(async {
                     let mut listener = net.listen(LOOPBACK).await.expect("a listener");
                     let of_path = net.listen(&by_path).await.expect("a listener");
-                    let peer = peer([listener.address().to_string(), by_path]);
+                    let peer = peer([listener.address().to_string(), by_path], options);
                     let mut connections = Vec::new();
-                    for _ in 0..2 {
-                        connections.push(
-                            listener.accept().await.expect("a caller").accept().await.expect("connected"),
-                        );
+                    for _ in TRANSPORTS {
+                        let incoming = net.within(LIMIT, listener.accept()).await.expect("a caller in time");
+                        connections.push(incoming.expect("a caller").accept().await.expect("connected"));
                     }
                     (RefCell::new(vec![listener, of_path]), connections, peer)
                 });
@@ -165,7 +209,7 @@ macro_rules! of_flavour {
                     }
                 });
                 drop((listeners, net));
-                assert!(!path.exists(), "the path is left");
+                wait_until_gone(&path);
                 peer.join().expect("the peer's thread");
             }
 
@@ -193,8 +237,36 @@ macro_rules! of_flavour {
     };
 }
 
-of_flavour!(local, uct_net::local::Net, uct_net::local::Listener, uct_net::local::Connection);
-of_flavour!(threads, uct_net::Net, uct_net::Listener, uct_net::Connection);
+of_flavour!(
+    local,
+    uct_net::local::Net,
+    uct_net::local::Listener,
+    uct_net::local::Connection,
+    patient(),
+    Net::new
+);
+of_flavour!(threads, uct_net::Net, uct_net::Listener, uct_net::Connection, patient(), Net::new);
+#[cfg(feature = "tokio")]
+of_flavour!(in_tokio, uct_net::Net, uct_net::Listener, uct_net::Connection, patient(), net_in_tokio);
+#[cfg(feature = "tls")]
+of_flavour!(
+    inside_tls,
+    uct_net::local::Net,
+    uct_net::local::Listener,
+    uct_net::local::Connection,
+    tls_lane::confidential(),
+    Net::new
+);
+
+/// A net that a task of a runtime drives. The runtime outlives the tests, since one that ends in a child waits for its threads.
+#[cfg(feature = "tokio")]
+fn net_in_tokio(context: &uct_core::Context, options: NetOptions) -> Result<uct_net::Net> {
+    static RUNTIME: std::sync::OnceLock<tokio::runtime::Runtime> = std::sync::OnceLock::new();
+    let runtime = RUNTIME
+        .get_or_init(|| tokio::runtime::Builder::new_multi_thread().enable_all().build().expect("a runtime"));
+    let _inside = runtime.enter();
+    uct_net::Net::in_tokio(context, options)
+}
 
 /// A child that needs a net makes one of its own, and is called by its parent.
 #[test]
