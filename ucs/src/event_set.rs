@@ -80,7 +80,7 @@ impl EventSet {
     pub fn new() -> Result<EventSet, SystemError> {
         epoll::create(epoll::CreateFlags::CLOEXEC)
             .map(|epoll| EventSet { epoll, fork: ForkGuard::new() })
-            .map_err(|errno| SystemError::new("create an event set", errno))
+            .map_err(|errno| SystemError::new("create an event set", errno).of_call("epoll_create1"))
     }
 
     /// Adds a descriptor. The caller removes it before closing it; one that is closed without leaves by itself, if

@@ -28,7 +28,7 @@ impl EventFd {
     pub fn new() -> Result<EventFd, SystemError> {
         eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)
             .map(|fd| EventFd { fd, fork: ForkGuard::new() })
-            .map_err(|errno| SystemError::new("create an event descriptor", errno))
+            .map_err(|errno| SystemError::new("create an event descriptor", errno).of_call("eventfd2"))
     }
 
     /// Raises the flag, from any thread, without blocking. Raising it again changes nothing.
@@ -58,7 +58,7 @@ impl TimerFd {
     pub fn new() -> Result<TimerFd, SystemError> {
         timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)
             .map(|fd| TimerFd { fd, fork: ForkGuard::new() })
-            .map_err(|errno| SystemError::new("create a timer descriptor", errno))
+            .map_err(|errno| SystemError::new("create a timer descriptor", errno).of_call("timerfd_create"))
     }
 
     /// Makes the timer due once, `delay` from now; a zero delay is due at once. Replaces an earlier setting.

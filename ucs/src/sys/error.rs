@@ -32,6 +32,18 @@ impl SystemError {
         SystemError::new(operation, std::io::Error::last_os_error())
     }
 
+    /// The same; if the kernel does not know the system call, or a filter refuses it, with advice that names it.
+    pub fn of_call(self, call: &str) -> SystemError {
+        let refusals = [libc::EPERM, libc::EACCES, libc::ENOSYS, libc::EAFNOSUPPORT];
+        match self.errno {
+            errno if refusals.contains(&errno) => self.advise(format!(
+                "the kernel has no {call}, or a sandbox refuses it: permit it there (seccomp; systemd: SystemCallFilter, \
+                 RestrictAddressFamilies)"
+            )),
+            _ => self,
+        }
+    }
+
     /// The same with advice, a sentence without its full stop.
     pub fn advise(mut self, advice: impl Into<Cow<'static, str>>) -> SystemError {
         self.advice = Some(advice.into());
@@ -102,5 +114,18 @@ mod tests {
             "cannot bind to [::1]:80: Permission denied (os error 13); take a port above 1023"
         );
         assert_eq!(crate::Error::from(error), crate::Error::IO_ERROR);
+    }
+
+    #[test]
+    fn a_call_that_is_refused_is_named_and_one_that_fails_otherwise_is_not() {
+        let refused = |errno| SystemError::new("create a thing", errno).of_call("thing_create").to_string();
+        for errno in [Errno::PERM, Errno::NOSYS, Errno::AFNOSUPPORT] {
+            assert!(
+                refused(errno).contains("no thing_create, or a sandbox refuses it"),
+                "{}",
+                refused(errno)
+            );
+        }
+        assert!(!refused(Errno::MFILE).contains("thing_create"));
     }
 }

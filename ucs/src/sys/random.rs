@@ -21,7 +21,7 @@ pub fn secret() -> Result<u64, SystemError> {
         }
         let error = io::Error::last_os_error();
         if error.kind() != io::ErrorKind::Interrupted {
-            return Err(SystemError::new("draw a random number", error));
+            return Err(SystemError::new("draw a random number", error).of_call("getrandom"));
         }
     }
 }

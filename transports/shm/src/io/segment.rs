@@ -96,8 +96,9 @@ impl Segment {
         check_file_size(length)?;
         let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
         let flags = if huge { flags | MemfdFlags::HUGETLB } else { flags };
-        let fd = memfd_create("uct", flags)
-            .map_err(|errno| SystemError::new(format!("make a memfd of {length} bytes"), errno))?;
+        let fd = memfd_create("uct", flags).map_err(|errno| {
+            SystemError::new(format!("make a memfd of {length} bytes"), errno).of_call("memfd_create")
+        })?;
         ftruncate(&fd, length as u64)
             .map_err(|errno| SystemError::new(format!("give a memfd {length} bytes"), errno))?;
         let mapping = Mapping::file(fd.as_fd(), length, true)?;

@@ -81,7 +81,7 @@ impl Target {
 fn new_socket() -> Result<OwnedFd, SystemError> {
     let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
     socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None)
-        .map_err(|errno| SystemError::new("make a unix socket", errno))
+        .map_err(|errno| SystemError::new("make a unix socket", errno).of_call("socket of AF_UNIX"))
 }
 
 fn bound(target: &Target, mode: Option<Mode>) -> Result<OwnedFd, SystemError> {
