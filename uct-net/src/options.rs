@@ -31,6 +31,13 @@ pub struct NetOptions {
     /// completed the first step of the handshake gives way, of the source with the most of them: at first after a second, and at once
     /// while ever more callers come. If there is none, callers wait in the system's queue. At least 1; default 128.
     pub max_half_open: usize,
+    /// Connections that callers have opened, and are opening. Further callers are refused; none is ended for another one. Default 0: seven
+    /// eighths of the descriptors that are left when the net is made, or a third of that with TLS; of the connections that are open, only
+    /// those count then whose lane is the socket of the handshake, and each other transport has limits of its own.
+    pub max_connections: usize,
+    /// The same for one source: an IPv4 address, a /64 network of IPv6, a process of this user or another user at the other end of a Unix
+    /// socket. Default 0: three quarters of `max_connections`.
+    pub max_connections_per_source: usize,
     /// Descriptors of the process that stay free of callers. Default 32.
     pub reserved_descriptors: u32,
     /// Time limit for the peer in each step of the handshake. Default 5 s.
@@ -58,6 +65,8 @@ impl Default for NetOptions {
             window: 1 << 20,
             max_message: 64 << 20,
             max_half_open: 128,
+            max_connections: 0,
+            max_connections_per_source: 0,
             reserved_descriptors: 32,
             handshake_timeout: Duration::from_secs(5),
             lane_timeout: Duration::from_secs(2),

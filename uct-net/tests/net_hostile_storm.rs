@@ -14,12 +14,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, mpsc};
 use std::time::{Duration, Instant};
 
+use futures_util::future::{Either, FutureExt, pending, select};
+use futures_util::stream::FuturesUnordered;
 use futures_util::{StreamExt, TryStreamExt, stream};
 use raw::Raw;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use support::{LIMIT, net, pair};
 use uct_net::NetOptions;
-use uct_net::local::{Incoming, Listener, Net};
+use uct_net::local::{Connection, Incoming, Listener, Net};
 
 const TRANSPORTS: [&str; 2] = ["posix/memory", "tcp/lo"];
 
@@ -129,14 +131,14 @@ impl Drop for Strangers {
 const SERVED: &str = "UCT_NET_TEST_SERVED";
 
 /// Permits this process as many descriptors as so many connections need, as far as the system does. Returns how many connections there
-/// may be: an interface of `tcp` leaves a third of the descriptors to other purposes and sources.
+/// may be: a listener leaves a third of the descriptors to other sources, and some to other purposes.
 fn permit(connections: usize) -> usize {
     let wanted = (connections * 2) as u64;
     let limits = getrlimit(Resource::Nofile);
     let most = limits.maximum.unwrap_or(u64::MAX);
     let current = limits.current.unwrap_or(u64::MAX).max(wanted.min(most));
     setrlimit(Resource::Nofile, Rlimit { current: Some(current), ..limits }).expect("up to the maximum");
-    let possible = (current / 8 * 5) as usize;
+    let possible = (current / 2) as usize;
     if possible < connections {
         println!(
             "{possible} connections instead of {connections}: the hard limit is {most} descriptors (ulimit -Hn)"
@@ -458,4 +460,82 @@ fn strangers_without_end_that_stop_in_any_step_keep_no_honest_caller_out_of_stre
     let _alone = alone();
     stream_beside_strangers(Vec::new());
     stream_beside_strangers(first_step());
+}
+
+/// Descriptors that the process may have which is a listener that strangers hold connections to.
+const PERMITTED: &str = "UCT_NET_TEST_PERMITTED";
+
+/// Echoes what comes over a connection until its end.
+async fn echo(incoming: Incoming) {
+    let Ok(connection) = incoming.accept().await else { return };
+    while let Ok(message) = connection.recv().await {
+        if connection.send(&message).await.is_err() {
+            return;
+        }
+    }
+}
+
+#[test]
+fn a_listener_with_few_descriptors() {
+    let Ok(permitted) = std::env::var(PERMITTED) else { return };
+    let limits = getrlimit(Resource::Nofile);
+    let current = Some(permitted.parse().expect("a number"));
+    setrlimit(Resource::Nofile, Rlimit { current, ..limits }).expect("fewer than it has");
+    let net = net(options());
+    net.block_on(async {
+        let mut listener = net.listen("127.0.0.1:0").await.expect("a listener");
+        println!("port {}", listener.port().expect("a port"));
+        let mut held = FuturesUnordered::from_iter([pending().boxed_local()]);
+        loop {
+            match select(std::pin::pin!(listener.accept()), held.select_next_some()).await {
+                Either::Left((incoming, _)) => held.push(echo(incoming.expect("a caller")).boxed_local()),
+                Either::Right(_) => {}
+            }
+        }
+    });
+}
+
+/// A connection over which something was sent.
+async fn used(net: &Net, address: &str, source: &str, transport: &str) -> uct_net::Result<Connection> {
+    let source = source.parse().expect("an address");
+    let connection = net.connect(address).from(source).require(transport).await?;
+    connection.send(b"used").await?;
+    assert_eq!(*connection.recv().within(LIMIT).await?, *b"used");
+    Ok(connection)
+}
+
+#[test]
+fn a_source_that_holds_all_the_connections_it_can_leaves_room_for_others() {
+    let _alone = alone();
+    let mut server = child::start("a_listener_with_few_descriptors", (PERMITTED, "200"));
+    let (port, _output) = child::line(&mut server.0, "port");
+    let (net, address) = (net(options()), format!("127.0.0.1:{port}"));
+    net.block_on(async {
+        let mut held = Vec::new();
+        let refusal = loop {
+            match used(&net, &address, "127.0.0.1:0", "tcp/lo").await {
+                Ok(connection) => held.push(connection),
+                Err(error) => break error,
+            }
+            assert!(held.len() < 200, "as many connections as descriptors");
+        };
+        let files = std::fs::read_dir(format!("/proc/{}/fd", server.0.id())).expect("/proc").count();
+        println!("{} connections, {files} descriptors, then {refusal}", held.len());
+        assert!(refusal.to_string().contains("max_connections_per_source"), "{refusal}");
+        for number in 0..HONEST {
+            let transport = TRANSPORTS[number % 2];
+            let connection = used(&net, &address, "127.0.0.2:0", transport).await;
+            connection.expect("another source has room").close().await.expect("closed");
+        }
+        // They are there, and their source has room again when they go.
+        for connection in &held {
+            connection.send(b"there").await.expect("it is connected");
+            assert_eq!(*connection.recv().within(LIMIT).await.expect("an echo"), *b"there");
+        }
+        held.pop().expect("a connection").close().within(LIMIT).await.expect("closed");
+        let begun = Instant::now();
+        while let Err(error) = used(&net, &address, "127.0.0.1:0", "tcp/lo").await {
+            assert!(begun.elapsed() < LIMIT, "{error}");
+        }
+    });
 }

@@ -6,9 +6,17 @@ use std::os::fd::{AsFd, AsRawFd};
 
 use rustix::process::{Resource, getrlimit};
 
+use crate::event_set::EventFd;
+
 /// How many the process may have.
 pub fn limit() -> usize {
     getrlimit(Resource::Nofile).current.map_or(usize::MAX, |most| usize::try_from(most).unwrap_or(usize::MAX))
+}
+
+/// How many may be opened beside those that are open, as far as the lowest number that is free tells.
+pub fn left() -> usize {
+    let free = EventFd::new().map_or(usize::MAX, |fd| usize::try_from(fd.as_fd().as_raw_fd()).unwrap_or(0));
+    limit().saturating_sub(free)
 }
 
 /// Whether one that was just opened is among the last `reserved` that the process may have. The system gives the lowest number that is free.
@@ -28,5 +36,6 @@ mod tests {
         let number = usize::try_from(file.as_raw_fd()).unwrap();
         assert!(is_among_last(&file, reserved(number)));
         assert!(!is_among_last(&file, 0));
+        assert!((1..=limit() - 3).contains(&left()));
     }
 }

@@ -471,6 +471,15 @@ pub(crate) async fn take(
     client: (Vec<u8>, PeerAddresses),
     private: Vec<u8>,
 ) -> Result<Connection> {
+    // The first lane's connection, if its endpoints need no more of each other.
+    let conn = match net.add_accepted(socket) {
+        Ok(conn) => conn,
+        Err(error) => {
+            refuse(net, socket, &error.reason).await?;
+            return Err(error);
+        }
+    };
+    let mut first = Some((Rc::clone(&conn), Forget::new(net, &conn)));
     let (client_private, addresses) = client;
     let addresses = announced::understood(net, addresses);
     let standing = Standing::of(net, socket);
@@ -481,9 +490,6 @@ pub(crate) async fn take(
         let end = explanation.trim_end_matches('\n').rfind('\n').map_or(0, |at| at + 1);
         explanation.truncate(end);
     }
-    // The first lane's connection, if its endpoints need no more of each other.
-    let conn = net.add(socket.peer())?;
-    let mut first = Some((Rc::clone(&conn), Forget::new(net, &conn)));
     let (addresses_of_this_side, end) = (announced::own(net), own_end(net, &conn, Vec::new()));
     let welcome = Frame::Welcome {
         private,
@@ -508,7 +514,7 @@ pub(crate) async fn take(
                     frame = receive(net, socket, "choose another transport").await?;
                     continue;
                 };
-                let conn = net.add(socket.peer())?;
+                let conn = net.add_accepted(socket)?;
                 let guard = Forget::new(net, &conn);
                 send(net, socket, &Frame::Ready { end: own_end(net, &conn, Vec::new()) }).await?;
                 accept_over(net, socket, (&conn, guard), &iface, (&own, &end)).await?;
@@ -547,6 +553,7 @@ pub(crate) async fn take(
                 if matches!(frame, Frame::Connected) {
                     probe(net, &conn, true).await?;
                     guard.keep();
+                    net.accepted.opened_beside(conn.token().index());
                     let explanation = chosen_by_peer(net, &iface, verdicts, tried);
                     return Ok(Connection::new(net.clone(), conn, iface, explanation, client_private));
                 }
@@ -636,7 +643,7 @@ fn open_chosen<'a>(
     let (conn, guard) = match first {
         Some(first) => first,
         None => {
-            let conn = net.add(socket.peer()).map_err(|error| error.reason)?;
+            let conn = net.add_accepted(socket).map_err(|error| error.reason)?;
             let guard = Forget::new(net, &conn);
             (conn, guard)
         }

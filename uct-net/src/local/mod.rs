@@ -1,5 +1,6 @@
 //! The flavour for one thread: no lock, and no object is `Send`. Each thread that uses it makes a [`Net`] of its own.
 
+mod accepted;
 mod agenda;
 mod announced;
 #[cfg(feature = "async-io")]

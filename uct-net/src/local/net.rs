@@ -20,6 +20,7 @@ use uct_core::cm::Cm;
 use uct_core::select::Selector;
 use uct_core::{AmMessage, Context, Iface, IfaceOptions, OpenError, Worker, WorkerHandle};
 
+use super::accepted::Accepted;
 use super::agenda::Agenda;
 use super::conn::{Conn, Large};
 use super::lane::AM_ID;
@@ -27,6 +28,7 @@ use super::message::KeptCount;
 #[cfg(feature = "tls")]
 use super::pumps::Pumps;
 use super::reactor::Reactor;
+use super::socket::FrameSocket;
 use super::strays::Strays;
 use crate::error::{Error, Result, Stage};
 use crate::options::{NetOptions, Wait};
@@ -89,6 +91,7 @@ pub(crate) struct NetInner {
     pub(crate) wait: Cell<Wait>,
     pub(crate) reactor: Rc<Reactor>,
     connections: RefCell<Slab<Rc<Conn>>>,
+    pub(super) accepted: Accepted,
     pub(crate) agenda: Rc<Agenda>,
     lingering: RefCell<Vec<Lingering>>,
     kept: KeptCount,
@@ -169,6 +172,7 @@ impl Net {
                 worker,
                 selector,
                 wait: Cell::new(options.wait),
+                accepted: Accepted::new(&options),
                 options,
                 agenda: Rc::new(Agenda::new(Rc::clone(&reactor))),
                 reactor,
@@ -476,6 +480,14 @@ impl NetInner {
         self.turn();
     }
 
+    /// Adds a connection that a caller opens, if there may be one more.
+    pub(super) fn add_accepted(&self, socket: &FrameSocket) -> Result<Rc<Conn>> {
+        let source = self.accepted.check(socket)?;
+        let conn = self.add(socket.peer())?;
+        self.accepted.add(conn.token().index(), source);
+        Ok(conn)
+    }
+
     /// Adds a connection, and gives it the token that its peer sends with each message.
     pub(crate) fn add(&self, peer: &str) -> Result<Rc<Conn>> {
         self.add_with((self.options.window, self.options.max_message), Token::new, peer)
@@ -507,6 +519,7 @@ impl NetInner {
     pub(crate) fn remove(&self, token: Token) {
         let mut connections = self.connections.borrow_mut();
         if connections.get(token.index()).is_some_and(|conn| conn.token() == token) {
+            self.accepted.remove(token.index());
             let conn = connections.remove(token.index());
             drop(connections);
             drop(conn);

@@ -1,0 +1,81 @@
+//! Connections that callers have opened: how many there may be, of one source and in all.
+//!
+//! None is ended for another one. Built on `ucs::admission`.
+
+use std::cell::RefCell;
+use std::time::{Duration, Instant};
+
+use ucs::Error as Status;
+use ucs::admission::{Limits, Places, Source, Vacancy};
+use ucs::sys::descriptors;
+
+use super::socket::FrameSocket;
+use crate::error::Result;
+use crate::options::NetOptions;
+
+/// Descriptors of a connection whose lane is the socket of the handshake: the socket; inside TLS also a pair of sockets.
+const DESCRIPTORS: usize = 1;
+const DESCRIPTORS_INSIDE_TLS: usize = 3;
+
+/// See the module; by the indices of connections.
+pub(super) struct Accepted {
+    places: RefCell<Places<usize>>,
+    /// Those count that use no descriptor.
+    counts_all: bool,
+    reserved_descriptors: u32,
+}
+
+impl Accepted {
+    /// With the options of a net.
+    pub(super) fn new(options: &NetOptions) -> Accepted {
+        let each = if options.requires_tls() { DESCRIPTORS_INSIDE_TLS } else { DESCRIPTORS };
+        let most = match options.max_connections {
+            0 => descriptors::left().saturating_sub(options.reserved_descriptors as usize) / 8 * 7 / each,
+            most => most,
+        };
+        Accepted {
+            places: RefCell::new(Places::new(Limits::new(most, options.max_connections_per_source))),
+            counts_all: options.max_connections > 0 || options.max_connections_per_source > 0,
+            reserved_descriptors: options.reserved_descriptors,
+        }
+    }
+
+    /// Whether there may be one more of the caller at the other end of a socket; the error is for the caller as well.
+    pub(super) fn check(&self, socket: &FrameSocket) -> Result<Source> {
+        let source = socket.origin().source();
+        let mut places = self.places.borrow_mut();
+        let Limits { most, most_of_source } = places.limits();
+        let is_short = socket.is_among_last(self.reserved_descriptors);
+        let at = (Instant::now(), Duration::ZERO);
+        if places.ask(source, is_short, at, |_| false) == Vacancy::Free {
+            return Ok(source);
+        }
+        let reason = if places.is_at_limit(source) {
+            format!(
+                "{source} has as many connections as it may: {most_of_source} (max_connections_per_source)"
+            )
+        } else if places.is_full() {
+            format!("there are as many connections as there may be: {most} (max_connections)")
+        } else {
+            "the descriptors of the process are running out (reserved_descriptors)".to_owned()
+        };
+        Err(socket.failed(Status::EXCEEDS_LIMIT, reason))
+    }
+
+    pub(super) fn add(&self, index: usize, source: Source) {
+        let mut places = self.places.borrow_mut();
+        places.add(index, source, Instant::now());
+        places.keep(index);
+    }
+
+    /// Its lane is open, and is not the socket of the handshake.
+    pub(super) fn opened_beside(&self, index: usize) {
+        if !self.counts_all {
+            self.remove(index);
+        }
+    }
+
+    pub(super) fn remove(&self, index: usize) {
+        self.places.borrow_mut().remove(index);
+    }
+}
