@@ -1,11 +1,14 @@
 //! A server of each flavour to which its peers leave no descriptor, or no memory: it goes on with the connections that it has, and takes callers
 //! again when there is room. Each server is a process of its own, whose limits this one changes.
 
+#[path = "../../ucs/testing/skip.rs"]
+mod skip;
 mod support;
 
 use std::future::pending;
 use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
+use std::os::unix::process::CommandExt;
 use std::pin::pin;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::thread;
@@ -19,6 +22,10 @@ use uct_net::local;
 
 /// The flavour of the server that this process is.
 const FLAVOUR: &str = "UCT_NET_TEST_FLAVOUR";
+/// The flavour for any thread, where there is none for it.
+const THREADLESS: &str = "threadless";
+/// A user that has no other process.
+const USER: u32 = 61_235;
 /// Up to so many descriptors more than it has are permitted to a server.
 const SPARE: u64 = 20;
 /// Bytes of memory that are not enough for a message of 64 MiB, and for all else.
@@ -120,6 +127,12 @@ fn is_open(number: u64) -> bool {
 #[test]
 fn a_server_of_its_own() {
     let Ok(flavour) = std::env::var(FLAVOUR) else { return };
+    if flavour == THREADLESS {
+        return match uct_net::Net::new(&context(), patient()) {
+            Ok(_) => println!("\nit has a thread"),
+            Err(error) => println!("\nrefused: {error}"),
+        };
+    }
     thread::spawn(obey);
     match &*flavour {
         "local" => serve_in_one_thread(),
@@ -255,6 +268,32 @@ fn a_server_for_any_thread_goes_on_without_descriptors() {
 #[test]
 fn a_server_of_one_thread_goes_on_without_descriptors() {
     starve("local");
+}
+
+#[test]
+fn a_net_without_a_thread_of_its_own_is_an_error_in_words() {
+    let directory = std::env::temp_dir().join(format!("uct-net-threadless-{}", std::process::id()));
+    let own = std::env::current_exe().expect("this program has a path");
+    // Another user may not reach the program where it lies.
+    let _ = std::fs::copy(own, &directory).expect("a copy");
+    // Whoever has a process may have no second thread. Root is not held to that.
+    let mut command = Command::new("prlimit");
+    command.arg("--nproc=1").arg(&directory).args(["a_server_of_its_own", "--exact", "--nocapture"]);
+    command.arg("--test-threads=1").env(FLAVOUR, THREADLESS).current_dir("/");
+    if rustix::process::geteuid().is_root() {
+        command.uid(USER).gid(USER);
+    }
+    let output = command.output();
+    std::fs::remove_file(&directory).expect("it was made here");
+    let output = match output {
+        Ok(output) => output,
+        Err(error) => {
+            return skip::skip("root", format_args!("this user may not become another one: {error}"));
+        }
+    };
+    let [stdout, stderr] = [output.stdout, output.stderr].map(|text| String::from_utf8(text).expect("text"));
+    assert!(output.status.success() && !stderr.contains("panicked"), "{stdout}{stderr}");
+    assert!(stdout.contains("refused: ") && stdout.contains("no thread to drive it"), "{stdout}{stderr}");
 }
 
 #[test]

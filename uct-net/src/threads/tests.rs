@@ -1,4 +1,5 @@
-//! An engine whose transports are bound to its thread. None of those in this workspace is, so these tests set that attribute themselves.
+//! Engines whose transports are bound to their thread, beside those that are not. No transport in this workspace is bound, so these tests set
+//! that attribute themselves.
 
 use std::thread;
 use std::time::Duration;
@@ -12,14 +13,20 @@ use crate::NetOptions;
 
 const LIMIT: Duration = Duration::from_secs(60);
 
-fn bound() -> Net {
-    let context = Context::builder().sources(Sources::default()).build().expect("a context");
-    Net::over(Engine::start_bound(&context, NetOptions::default()).expect("an engine"))
+/// How an engine is started.
+type Start = fn(&Context, NetOptions) -> crate::Result<std::sync::Arc<Engine>>;
+
+/// Two nets with a bound engine each, and a connection between them.
+fn pair() -> (Net, Connection, Net, Connection) {
+    pair_by(Engine::start_bound)
 }
 
-/// Two nets, and a connection between them.
-fn pair() -> (Net, Connection, Net, Connection) {
-    let (left, right) = (bound(), bound());
+fn pair_by(start: Start) -> (Net, Connection, Net, Connection) {
+    let net = || {
+        let context = Context::builder().sources(Sources::default()).build().expect("a context");
+        Net::over(start(&context, NetOptions::default()).expect("an engine"))
+    };
+    let (left, right) = (net(), net());
     let mut listener = left.block_on(left.listen("127.0.0.1:0")).expect("it listens");
     let address = listener.address().to_owned();
     let accepting = thread::spawn({
@@ -107,14 +114,15 @@ fn remote_memory_is_used_through_a_bound_engine() {
 
 #[test]
 fn a_panic_under_the_lock_is_the_calling_threads_alone() {
-    let (left, here, right, there) = pair();
-    let engine = left.engine.clone();
-    let panicking = thread::spawn(move || engine.enter(|_entered| panic!("planted")));
-    assert!(
-        panicking.join().is_err_and(|panic| panic.is::<&str>()),
-        "it is a panic of the thread that called"
-    );
-    right.block_on(there.send(b"afterwards")).expect("sent");
-    let message = left.block_on(here.recv().within(LIMIT)).expect("the engine's thread goes on");
-    assert_eq!(*message, *b"afterwards");
+    let starts: [Start; 2] = [Engine::start, Engine::start_bound];
+    for start in starts {
+        let (left, here, right, there) = pair_by(start);
+        let engine = left.engine.clone();
+        let panicking = thread::spawn(move || engine.enter(|_entered| panic!("planted")));
+        let panic = panicking.join().expect_err("the thread that called panics");
+        assert_eq!(panic.downcast_ref(), Some(&"planted"));
+        right.block_on(there.send(b"afterwards")).expect("sent");
+        let message = left.block_on(here.recv().within(LIMIT)).expect("other threads go on");
+        assert_eq!(*message, *b"afterwards");
+    }
 }
