@@ -34,6 +34,9 @@ impl Net {
     ///
     /// # Errors
     /// The system has no descriptor left, or refuses to watch one.
+    ///
+    /// # Panics
+    /// async-io has no event loop yet, and the system has no descriptor or thread for it. An executor that uses async-io has made it before.
     pub async fn run_in_async_io<F: IntoFuture>(&self, future: F) -> io::Result<F::Output> {
         self.inner.check_fork().map_err(io::Error::other)?;
         let descriptor = self.inner.reactor.as_fd().try_clone_to_owned()?;

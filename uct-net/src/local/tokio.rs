@@ -30,7 +30,10 @@ impl Net {
     /// (`spawn_local`) may use the connections meanwhile. While nothing happens it waits as [`crate::NetOptions::wait`] specifies.
     ///
     /// # Errors
-    /// The runtime cannot watch a descriptor: it has no I/O driver.
+    /// The system has no descriptor left, or refuses to watch one.
+    ///
+    /// # Panics
+    /// The runtime has no I/O driver or no timers: it was built without `enable_all`.
     pub async fn run_until<F: IntoFuture>(&self, future: F) -> io::Result<F::Output> {
         self.inner.check_fork().map_err(io::Error::other)?;
         let watched = Readable::new(self.inner.reactor.as_fd())?;
