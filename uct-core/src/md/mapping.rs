@@ -9,7 +9,8 @@ use std::ptr::NonNull;
 use ucs::memory::mapped;
 use ucs::{Error, Result};
 
-use super::{Access, MemoryDomain};
+use super::MemoryDomain;
+use super::access::Access;
 use crate::error::Refused;
 
 /// Checks that they permit reading, and writing if peers may write; returns whether they permit writing.

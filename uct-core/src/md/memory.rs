@@ -8,40 +8,23 @@ use std::ops::{Bound, RangeBounds};
 use std::ptr::{self, NonNull};
 use std::rc::Rc;
 
-use bitflags::bitflags;
 use ucs::memory::allocate::{Allocation, Method, allocate};
 use ucs::memory::move_small;
 use ucs::sys::pages::page_size;
 use ucs::{Error, Result, Status};
-use uct_abi::{
-    UCT_ADVICE_NORMAL, UCT_ADVICE_WILLNEED, UCT_MD_ACCESS_ALL, UCT_MD_ACCESS_REMOTE_ATOMIC,
-    UCT_MD_ACCESS_REMOTE_GET, UCT_MD_ACCESS_REMOTE_PUT, UCT_MD_ALLOC, UCT_MD_REG, UctIov, UctMemh,
-};
+use uct_abi::{UCT_ADVICE_NORMAL, UCT_ADVICE_WILLNEED, UCT_MD_ALLOC, UCT_MD_REG, UctIov, UctMemh};
 
+use super::access::Access;
 use super::free_pieces::Place;
 use super::{MemoryDomain, mapping};
 use crate::config::AllocMethod;
 use crate::error::Refused;
 use crate::reason::Reason;
 
-/// Bytes that [`Memory::fill`] writes at once: as many as [`move_small`] moves without a call.
-const FILL_STEP: usize = 64;
 pub use ucs::memory::MemoryKind;
 
-bitflags! {
-    /// What peers may do with registered memory.
-    #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-    pub struct Access: u32 {
-        /// Put.
-        const REMOTE_PUT = UCT_MD_ACCESS_REMOTE_PUT;
-        /// Get.
-        const REMOTE_GET = UCT_MD_ACCESS_REMOTE_GET;
-        /// Atomics.
-        const REMOTE_ATOMIC = UCT_MD_ACCESS_REMOTE_ATOMIC;
-        /// Everything.
-        const ALL = UCT_MD_ACCESS_ALL;
-    }
-}
+/// Bytes that [`Memory::fill`] writes at once: as many as [`move_small`] moves without a call.
+const FILL_STEP: usize = 64;
 
 /// Registered memory. Cheap to clone; the memory is deregistered, and freed, when the last clone, slice or outstanding
 /// operation is gone. That waits for accesses of peers in flight, in other threads or in the device. In a child of a fork it is left alone: the registration is the parent's.

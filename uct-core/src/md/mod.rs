@@ -1,5 +1,6 @@
 //! Memory domains: what registers and allocates memory for the transports of one component; its memory and its keys.
 
+mod access;
 mod free_pieces;
 mod mapping;
 mod memory;
@@ -22,7 +23,8 @@ use crate::config::AllocMethod;
 use crate::error::Refused;
 use crate::reason::Reason;
 
-pub use memory::{Access, Memory, MemoryKind, MemorySlice};
+pub use access::Access;
+pub use memory::{Memory, MemoryKind, MemorySlice};
 pub use multi_domain::MultiDomainMemory;
 pub use packed_keys::PackedKeys;
 pub use pool::RegisteredPool;

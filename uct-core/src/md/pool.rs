@@ -10,8 +10,9 @@ use std::rc::Rc;
 use ucs::Error;
 
 use super::MemoryDomain;
+use super::access::Access;
 use super::free_pieces::{FreePieces, Place};
-use super::memory::{Access, Memory, MemoryKind};
+use super::memory::{Memory, MemoryKind};
 use crate::error::Refused;
 
 /// Smallest piece in bytes: a cache line.
