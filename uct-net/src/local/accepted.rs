@@ -5,12 +5,9 @@
 use std::cell::RefCell;
 use std::time::{Duration, Instant};
 
-use ucs::Error as Status;
 use ucs::admission::{Limits, Places, Source, Vacancy};
 use ucs::sys::descriptors;
 
-use super::socket::FrameSocket;
-use crate::error::Result;
 use crate::options::NetOptions;
 
 /// Descriptors of a connection whose lane is the socket of the handshake: the socket; inside TLS also a pair of sockets.
@@ -22,7 +19,6 @@ pub(super) struct Accepted {
     places: RefCell<Places<usize>>,
     /// Those count that use no descriptor.
     counts_all: bool,
-    reserved_descriptors: u32,
 }
 
 impl Accepted {
@@ -36,21 +32,19 @@ impl Accepted {
         Accepted {
             places: RefCell::new(Places::new(Limits::new(most, options.max_connections_per_source))),
             counts_all: options.max_connections > 0 || options.max_connections_per_source > 0,
-            reserved_descriptors: options.reserved_descriptors,
         }
     }
 
-    /// Whether there may be one more of the caller at the other end of a socket; the error is for the caller as well.
-    pub(super) fn check(&self, socket: &FrameSocket) -> Result<Source> {
-        let source = socket.origin().source();
+    /// Whether there may be one more of a source, whose socket has one of the last descriptors if they are short; the error is for the
+    /// caller as well.
+    pub(super) fn check(&self, source: Source, is_short: bool) -> Result<(), String> {
         let mut places = self.places.borrow_mut();
         let Limits { most, most_of_source } = places.limits();
-        let is_short = socket.is_among_last(self.reserved_descriptors);
         let at = (Instant::now(), Duration::ZERO);
         if places.ask(source, is_short, at, |_| false) == Vacancy::Free {
-            return Ok(source);
+            return Ok(());
         }
-        let reason = if places.is_at_limit(source) {
+        Err(if places.is_at_limit(source) {
             format!(
                 "{source} has as many connections as it may: {most_of_source} (max_connections_per_source)"
             )
@@ -58,8 +52,7 @@ impl Accepted {
             format!("there are as many connections as there may be: {most} (max_connections)")
         } else {
             "the descriptors of the process are running out (reserved_descriptors)".to_owned()
-        };
-        Err(socket.failed(Status::EXCEEDS_LIMIT, reason))
+        })
     }
 
     pub(super) fn add(&self, index: usize, source: Source) {

@@ -24,7 +24,7 @@ use super::peer_loss::PeerLoss;
 #[cfg(feature = "tls")]
 use super::session::Session;
 use super::socket::FrameSocket;
-use super::standing::{Standing, is_for_socket};
+use super::standing::{Standing, add_accepted, is_for_socket};
 #[cfg(feature = "tls")]
 use crate::TlsPeer;
 use crate::error::{Error, Result, Stage};
@@ -472,7 +472,7 @@ pub(crate) async fn take(
     private: Vec<u8>,
 ) -> Result<Connection> {
     // The first lane's connection, if its endpoints need no more of each other.
-    let conn = match net.add_accepted(socket) {
+    let conn = match add_accepted(net, socket) {
         Ok(conn) => conn,
         Err(error) => {
             refuse(net, socket, &error.reason).await?;
@@ -514,7 +514,7 @@ pub(crate) async fn take(
                     frame = receive(net, socket, "choose another transport").await?;
                     continue;
                 };
-                let conn = net.add_accepted(socket)?;
+                let conn = add_accepted(net, socket)?;
                 let guard = Forget::new(net, &conn);
                 send(net, socket, &Frame::Ready { end: own_end(net, &conn, Vec::new()) }).await?;
                 accept_over(net, socket, (&conn, guard), &iface, (&own, &end)).await?;
@@ -643,7 +643,7 @@ fn open_chosen<'a>(
     let (conn, guard) = match first {
         Some(first) => first,
         None => {
-            let conn = net.add_accepted(socket).map_err(|error| error.reason)?;
+            let conn = add_accepted(net, socket).map_err(|error| error.reason)?;
             let guard = Forget::new(net, &conn);
             (conn, guard)
         }

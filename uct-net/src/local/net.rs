@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 
 use slab::Slab;
 use ucs::Error as Status;
+use ucs::admission::Source;
 use ucs::log::Limited;
 use ucs::memory::fork::Forked;
 use ucs::stride::Countdown;
@@ -28,7 +29,6 @@ use super::message::KeptCount;
 #[cfg(feature = "tls")]
 use super::pumps::Pumps;
 use super::reactor::Reactor;
-use super::socket::FrameSocket;
 use super::strays::Strays;
 use crate::error::{Error, Result, Stage};
 use crate::options::{NetOptions, Wait};
@@ -480,10 +480,11 @@ impl NetInner {
         self.turn();
     }
 
-    /// Adds a connection that a caller opens, if there may be one more.
-    pub(super) fn add_accepted(&self, socket: &FrameSocket) -> Result<Rc<Conn>> {
-        let source = self.accepted.check(socket)?;
-        let conn = self.add(socket.peer())?;
+    /// Adds a connection that a caller of a source opens, if there may be one more. `is_short`: the caller has one of the last descriptors.
+    pub(super) fn add_accepted(&self, peer: &str, source: Source, is_short: bool) -> Result<Rc<Conn>> {
+        let refused = |reason| Error::new(Stage::Handshake, peer, Status::EXCEEDS_LIMIT, reason);
+        self.accepted.check(source, is_short).map_err(refused)?;
+        let conn = self.add(peer)?;
         self.accepted.add(conn.token().index(), source);
         Ok(conn)
     }

@@ -2,15 +2,18 @@
 //! peer that may be on another one. The socket of the handshake may become a lane in any case.
 
 use std::net::{SocketAddr, UdpSocket};
+use std::rc::Rc;
 
 use ucs::sys::net::route_source;
 use ucs::sys::process::credentials;
 use uct_core::select::{PeerAddresses, Selector};
 use uct_core::{DeviceKind, Iface, IfaceAddress};
 
+use super::conn::Conn;
 use super::handshake_link::Origin;
 use super::net::NetHandle;
 use super::socket::FrameSocket;
+use crate::error::Result;
 
 /// The remedy for both.
 const PROOFS: &str =
@@ -72,6 +75,12 @@ impl<'a> Standing<'a> {
             peer.ifaces.iter().any(|theirs| leads(iface, &theirs.address)).then_some(reason)
         })
     }
+}
+
+/// Adds a connection of a caller, if there may be one more of its source.
+pub(crate) fn add_accepted(net: &NetHandle, socket: &FrameSocket) -> Result<Rc<Conn>> {
+    let is_short = socket.is_among_last(net.options.reserved_descriptors);
+    net.add_accepted(socket.peer(), socket.origin().source(), is_short)
 }
 
 /// Whether lanes of an interface use the socket of the handshake, or the endpoint in its place.
