@@ -22,7 +22,8 @@ pub(crate) fn client(options: &Options, host: &str, output: &mut Output) -> Resu
     stay_on(&options.cpus)?;
     let worker = Worker::new(&setup::context(options)?)?;
     let selector = setup::able(options, &worker, setup::open(options, &worker)?)?;
-    let host = if host.contains(':') { format!("[{host}]") } else { host.to_owned() };
+    let host =
+        if host.contains(':') && !host.starts_with('[') { format!("[{host}]") } else { host.to_owned() };
     let net = setup::net(&worker, selector, options)?;
     client_talk(options, &net, format!("{host}:{}", options.port), output)
 }
