@@ -18,7 +18,7 @@ use futures_util::future::{Either, FutureExt, select};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use support::{LIMIT, LOOPBACK, context, net, patient};
-use uct_net::local;
+use uct_net::{NetOptions, local};
 
 /// The flavour of the server that this process is.
 const FLAVOUR: &str = "UCT_NET_TEST_FLAVOUR";
@@ -140,9 +140,14 @@ fn a_server_of_its_own() {
     }
 }
 
+/// Options of a server that callers may take the last descriptor from.
+fn greedy() -> NetOptions {
+    NetOptions { reserved_descriptors: 0, ..patient() }
+}
+
 /// Each call of a handle is a `block_on` of its own, in several threads.
 fn serve_in_threads() {
-    let net = uct_net::Net::new(&context(), patient()).expect("a net");
+    let net = uct_net::Net::new(&context(), greedy()).expect("a net");
     let mut listener = net.block_on(net.listen(LOOPBACK)).expect("it listens");
     println!("\nlistening {}", listener.address());
     loop {
@@ -160,7 +165,7 @@ fn serve_in_threads() {
 }
 
 fn serve_in_one_thread() {
-    let net = net(patient());
+    let net = net(greedy());
     let mut listener = net.block_on(net.listen(LOOPBACK).into_future()).expect("it listens");
     println!("\nlistening {}", listener.address());
     // None of them ends it.
