@@ -52,6 +52,17 @@ impl Stride {
         calls
     }
 
+    /// A look at the tick `now` that changes nothing, because calls are fast: the stride is `most` already, and the last look was less than
+    /// `fast` ticks ago, a quarter of the interval. Returns the stride. Otherwise `None`, and [`Stride::look_at`] follows.
+    #[inline]
+    pub fn look_again(&self, now: u64, fast: u64, most: u32) -> Option<u32> {
+        let is_same = now.wrapping_sub(self.looked_at.get()) < fast && self.calls.get() == most;
+        if is_same {
+            self.looked_at.set(now);
+        }
+        is_same.then_some(most)
+    }
+
     /// After how many calls the last look said that the next one follows.
     pub fn calls(&self) -> u32 {
         self.calls.get()

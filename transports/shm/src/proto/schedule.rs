@@ -34,6 +34,8 @@ pub(crate) struct Schedule {
     /// The call that looks; never later than `epoch_at`.
     look_at: Cell<u64>,
     stride: Stride,
+    /// Ticks from one look to the next at most, where calls are fast.
+    fast_look: u64,
     /// The call that begins the next epoch.
     epoch_at: Cell<u64>,
     /// The tick from which on a look does.
@@ -50,6 +52,7 @@ impl Schedule {
             slow_path_at: Cell::new(0),
             look_at: Cell::new(0),
             stride: Stride::default(),
+            fast_look: clock::duration_to_ticks(LOOK_INTERVAL) / 4,
             epoch_at: Cell::new(epoch.into()),
             epoch_tick: Cell::new(clock::ticks().saturating_add(clock::duration_to_ticks(EPOCH_INTERVAL))),
             burst_until: Cell::new(0),
@@ -79,15 +82,24 @@ impl Schedule {
         self.calls.get() >= self.look_at.get() && self.look_at_tick(clock::ticks())
     }
 
+    /// Fast calls have an epoch of as many calls; it is over in a millisecond. Others have one of as much time.
     #[inline(never)]
     fn look_at_tick(&self, now: u64) -> bool {
-        let interval = clock::duration_to_ticks(LOOK_INTERVAL);
-        let stride = self.stride.look_at(now, interval, SLOW_PATH_INTERVAL);
+        let stride = match self.stride.look_again(now, self.fast_look, SLOW_PATH_INTERVAL) {
+            Some(stride) => stride,
+            None => self.look_slowly(now),
+        };
+        self.look_at.set((self.calls.get() + u64::from(stride)).min(self.epoch_at.get()));
+        self.is_epoch_due()
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn look_slowly(&self, now: u64) -> u32 {
         if now >= self.epoch_tick.get() {
             self.epoch_at.set(self.calls.get());
         }
-        self.look_at.set((self.calls.get() + u64::from(stride)).min(self.epoch_at.get()));
-        self.is_epoch_due()
+        self.stride.look_at(now, 4 * self.fast_look, SLOW_PATH_INTERVAL)
     }
 
     /// Whether an epoch begins.
