@@ -24,3 +24,8 @@ pages! {
     FromVerbs = "from-verbs.md",
     Logging = "logging.md",
 }
+
+/// The programs that name a transport, over all of them (`build.rs`).
+#[cfg(doctest)]
+#[doc = include_str!(concat!(env!("OUT_DIR"), "/programs.md"))]
+pub struct OverEveryTransport;

@@ -343,17 +343,20 @@ impl Worker {
     }
 
     /// Sleeps until there is something to do, another thread wakes the worker, or `limit` is over; returns whether
-    /// there is something to do. Blocks. Call [`Worker::progress`] afterwards.
+    /// there is something to do. Blocks. Call [`Worker::progress`] afterwards. If there is something to do already, it calls progress once
+    /// instead of sleeping, and returns true: a program that only waits, again and again, makes progress as well.
     ///
     /// # Errors
-    /// As [`Worker::arm`], except [`Error::BUSY`], for which it returns true.
+    /// As [`Worker::arm`], except [`Error::BUSY`], for which it makes progress.
     pub fn wait(&self, limit: Duration) -> Result<bool> {
         match self.arm() {
-            Ok(()) => {}
-            Err(Error::BUSY) => return Ok(true),
-            Err(error) => return Err(error),
+            Ok(()) => self.sleep(limit),
+            Err(Error::BUSY) => {
+                self.progress();
+                Ok(true)
+            }
+            Err(error) => Err(error),
         }
-        self.sleep(limit)
     }
 
     /// Sleeps, armed, until the next event or `limit`; returns whether there was one.

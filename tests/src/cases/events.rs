@@ -10,7 +10,7 @@ use super::case;
 use crate::case::{Case, Needs};
 use crate::message::Flavour;
 use crate::pair::{LIMIT, Pair, Side};
-use crate::random::pattern;
+use crate::random::{check_bytes, pattern};
 use crate::remote::{Peer, Process};
 use crate::setup::Setup;
 
@@ -145,6 +145,27 @@ fn signalled(setup: &Setup) {
             assert!(start.elapsed() < LIMIT, "signalled message {round} wakes nobody");
         }
         pair.until("the message", || inbox.len() == round + 1);
+    }
+}
+
+/// Both sides wait, and call nothing else: what was sent leaves, and arrives.
+fn only_waits(setup: &Setup) {
+    let pair = Pair::new(setup);
+    let inbox = pair.receiver.inbox(ID);
+    let flavour = Flavour::of(&pair.sender)[0];
+    for round in 0..3 {
+        let completion = pair.sender.completion();
+        let bytes = pattern(round, 32);
+        pair.retry("a send", || flavour.send(&pair.sender, &pair.to, ID, &bytes, &completion))
+            .expect("a send");
+        let start = Instant::now();
+        while inbox.is_empty() || !completion.is_done() {
+            for side in [&pair.sender, &pair.receiver] {
+                side.worker.wait(Duration::from_millis(1)).expect("a wait");
+            }
+            assert!(start.elapsed() < LIMIT, "a program that only waits makes no progress");
+        }
+        check_bytes("a message", &inbox.take().expect("a message"), &bytes);
     }
 }
 
@@ -328,6 +349,7 @@ pub(super) const CASES: &[Case] = &[
     case("arm answers BUSY while a message is unprocessed", NEEDS, busy_until_processed),
     case("a signalled message wakes who waits for those only", NEEDS, signalled),
     case("a worker sleeps until a message or another thread wakes it", NEEDS, worker_waits),
+    case("a program that only waits makes progress", NEEDS, only_waits),
     case("an event loop of the application's own is woken, and sleeps again", NEEDS, own_event_loop),
     case("what other threads submit runs in order and wakes the worker", NEEDS, submitted),
     Case {
