@@ -1,4 +1,5 @@
-//! Waking tasks. A waker is code of the application: one that panics keeps no other task from being woken, and ends no thread of this crate.
+//! Calls of the application from the inside of a net: wakers, and subscribers of `tracing`. One that panics keeps no other task from being woken, and
+//! ends no thread of this crate.
 //!
 //! Used by both flavours, wherever wakers are called. Built on the standard library.
 
@@ -16,7 +17,10 @@ pub(crate) fn wake(waker: Waker) {
 /// Calls code of the application that has nobody to panic to.
 pub(crate) fn guarded(call: impl FnOnce()) {
     if let Err(panic) = catch_unwind(AssertUnwindSafe(call)) {
-        report(panic);
+        // The subscriber that is told may be what panics.
+        if let Err(again) = catch_unwind(AssertUnwindSafe(|| report(panic))) {
+            std::mem::forget(again);
+        }
     }
 }
 
@@ -27,10 +31,6 @@ fn report(panic: Box<dyn Any + Send>) {
         let text = panic.downcast_ref::<&str>().copied();
         let text =
             text.or_else(|| panic.downcast_ref::<String>().map(String::as_str)).unwrap_or("no message");
-        ucs::log::error!("a waker of the application panicked: {text}{left_out}");
-    }
-    // The drop of what it panicked with is its code as well.
-    if let Err(again) = catch_unwind(AssertUnwindSafe(|| drop(panic))) {
-        std::mem::forget(again);
+        ucs::log::error!("a waker or subscriber of the application panicked: {text}{left_out}");
     }
 }

@@ -8,12 +8,14 @@
 
 mod directives;
 pub mod forward;
+mod later;
 mod limited;
 pub mod receive;
 mod text;
 mod unheard;
 
 pub use directives::Directives;
+pub use later::{Later, Postponing, is_postponed, outside, postpone_by};
 pub use limited::{LeftOut, Limited};
 pub use unheard::{heard, print_unheard};
 

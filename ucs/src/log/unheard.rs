@@ -14,7 +14,7 @@ use tracing::subscriber::{NoSubscriber, Subscriber};
 use tracing::{Event, Metadata};
 
 use super::text::Text;
-use super::{Directives, filter, level_number};
+use super::{Directives, filter, later, level_number};
 use crate::sync::fixed::{AtomicU32, Ordering};
 
 /// What is printed.
@@ -37,12 +37,13 @@ pub fn print_unheard(wanted: Directives) {
     }
 }
 
-/// Runs `log`, whose events of this level (1 error to 5 tracing) are printed if this thread has no subscriber.
+/// Runs `log`, whose events of this level (1 error to 5 tracing) are printed if this thread has no subscriber. Where a subscriber may not run it gets
+/// them later ([`postpone_by`](super::postpone_by)).
 pub fn heard<R>(level: u32, log: impl FnOnce() -> R) -> R {
     if LEVEL.load(Ordering::Relaxed) >= level && has_no_subscriber() {
         return dispatcher::with_default(printer(), log);
     }
-    log()
+    later::log(level, log)
 }
 
 fn has_no_subscriber() -> bool {

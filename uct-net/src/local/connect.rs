@@ -9,7 +9,6 @@ use std::rc::Rc;
 use std::sync::{Arc, Mutex};
 use std::task::{Poll, Waker};
 
-use tracing::{Instrument, debug_span};
 use ucs::Error as Status;
 use ucs::sys::net::{self, BadAddress, ParsedAddress, Purpose};
 
@@ -18,6 +17,7 @@ use super::connection::Connection;
 use super::handshake;
 use super::net::Net;
 use super::socket::{FrameSocket, Place};
+use super::span::{Instrument, stage};
 use super::trace;
 use crate::error::{Error, Result, Stage};
 use crate::flavour::{self, Settings};
@@ -49,7 +49,7 @@ impl Connect {
         if requests.is_empty() {
             requests.push(net.options.request);
         }
-        let mut places = resolve(&address, Purpose::Connect).instrument(debug_span!("resolve")).await?;
+        let mut places = resolve(&address, Purpose::Connect).instrument(stage!("resolve")).await?;
         if let Some(source) = from {
             places.retain(|place| place.is_of_family(source));
             if places.is_empty() {
@@ -69,7 +69,8 @@ impl Connect {
                     None => FrameSocket::dial(&net.reactor, &place, from).await,
                 }
             };
-            match dialled.instrument(debug_span!("dial", %place)).await {
+            let named = place.to_string();
+            match dialled.instrument(stage!("dial", place = %named)).await {
                 Ok(socket) => {
                     stage.set(Stage::Handshake);
                     #[cfg(feature = "tls")]
@@ -78,7 +79,7 @@ impl Connect {
                         None => None,
                     };
                     let made = handshake::call(&net, &socket, &requests, &require, private);
-                    let connection = made.instrument(debug_span!("handshake")).await?;
+                    let connection = made.instrument(stage!("handshake")).await?;
                     #[cfg(feature = "tls")]
                     if let Some(peer) = tls_peer {
                         connection.note_tls_peer(peer);

@@ -6,8 +6,6 @@ use std::rc::Rc;
 use std::task::Poll;
 use std::time::Duration;
 
-#[cfg(feature = "tls")]
-use tracing::{Instrument, debug_span};
 use ucs::Error as Status;
 use ucs::text::{PeerLines, PeerText};
 use uct_core::select::{Candidate, Explanation as Explained, PeerAddresses, Request, SelectError, Selector};
@@ -24,6 +22,8 @@ use super::peer_loss::PeerLoss;
 #[cfg(feature = "tls")]
 use super::session::Session;
 use super::socket::FrameSocket;
+#[cfg(feature = "tls")]
+use super::span::{Instrument, stage};
 use super::standing::{Standing, add_accepted, is_for_socket};
 #[cfg(feature = "tls")]
 use crate::TlsPeer;
@@ -52,7 +52,7 @@ struct Server {
 #[cfg(feature = "tls")]
 pub(crate) async fn secure(net: &NetHandle, socket: &FrameSocket, session: Session) -> Result<TlsPeer> {
     let secured = limited(net, socket, Limit::handshake(net), "complete TLS", socket.secure(session));
-    secured.instrument(debug_span!("tls")).await.map_err(|error| match error.status {
+    secured.instrument(stage!("tls")).await.map_err(|error| match error.status {
         Status::CONNECTION_RESET => error.hint("it may not use TLS: set tls on both sides or on neither"),
         _ => error,
     })

@@ -5,7 +5,7 @@ use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
-use tracing::{Instrument, Span, debug_span};
+use tracing::debug_span;
 use ucs::admission::Source;
 use ucs::log::Limited;
 use ucs::sys::net::Purpose;
@@ -21,6 +21,7 @@ use super::reactor::Sleep;
 #[cfg(feature = "tls")]
 use super::secure;
 use super::socket::{FrameSocket, ListeningSocket};
+use super::span::{Instrument, Span, stage};
 use super::trace;
 use crate::error::{Error, Result, Stage};
 use crate::flavour;
@@ -296,7 +297,7 @@ async fn receive_hello(net: &NetHandle, socket: &FrameSocket) -> Result<Hello> {
     let tls_peer = secure::accept(net, socket).await?;
     #[cfg(not(feature = "tls"))]
     let tls_peer = ();
-    let hello = handshake::read_hello(net, socket).instrument(debug_span!("hello")).await;
+    let hello = handshake::read_hello(net, socket).instrument(stage!("hello")).await;
     if let Err(error) = &hello
         && error.status == ucs::Error::UNSUPPORTED
     {
@@ -348,7 +349,7 @@ impl Incoming {
         self.net.check_fork().map_err(refused)?;
         let client = std::mem::take(&mut self.client);
         let span = self.span.clone();
-        let stage = debug_span!(parent: &span, "handshake");
+        let stage = span.child(|| debug_span!("handshake"));
         let made = handshake::take(&self.net, &socket, client, private.into()).instrument(stage).await;
         #[cfg(feature = "tls")]
         if let (Ok(connection), Some(peer)) = (&made, self.tls_peer.take()) {

@@ -32,6 +32,7 @@ mod secure;
 #[cfg(feature = "tls")]
 mod session;
 mod socket;
+pub(crate) mod span;
 mod standing;
 mod strays;
 #[cfg(feature = "tokio")]

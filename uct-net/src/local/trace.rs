@@ -1,15 +1,16 @@
 //! The span of a connection, at level debug, from the call or the caller's arrival on. A span inside it for each stage shows how long that
 //! took, and which events are its own.
 //!
-//! Used by `connect` and `listen`. Built on `tracing`: without a subscriber that wants spans there are none.
+//! Used by `connect` and `listen`. Built on `span`: without a subscriber that wants spans there are none.
 
 use std::fmt::Display;
 
-use tracing::field::{Empty, display};
-use tracing::{Span, debug_span};
+use tracing::debug_span;
+use tracing::field::Empty;
 
 use super::conn::Spans;
 use super::connection::Connection;
+use super::span::Span;
 use crate::error::Result;
 
 /// The span of a call.
@@ -22,18 +23,21 @@ pub(crate) fn accepting(peer: &str) -> Span {
     span("accept", peer)
 }
 
-fn span(side: &str, peer: &str) -> Span {
+fn span(side: &'static str, peer: &str) -> Span {
+    let peer = peer.to_owned();
     // It may outlive the application's span.
-    debug_span!(
-        parent: None,
-        "connection",
-        side,
-        peer,
-        lane = Empty,
-        transport = Empty,
-        device = Empty,
-        reason = Empty
-    )
+    Span::new(move || {
+        debug_span!(
+            parent: None,
+            "connection",
+            side,
+            peer,
+            lane = Empty,
+            transport = Empty,
+            device = Empty,
+            reason = Empty
+        )
+    })
 }
 
 /// Notes what came of an attempt: the connection keeps its span, and a failure is the reason of the end.
@@ -50,5 +54,5 @@ pub(crate) fn outcome(connection: &Span, outcome: Result<Connection>) -> Result<
 
 /// Notes why there will be no connection.
 pub(crate) fn note_end(connection: &Span, reason: impl Display) {
-    connection.record("reason", display(reason));
+    connection.note_end(reason);
 }

@@ -123,7 +123,7 @@ impl Core {
             fork: ForkGuard::new(),
             jobs: is_bound.then(Jobs::default),
             stand_in: Condvar::new(),
-            outside: Arc::default(),
+            outside: Outside::new(),
             gone: Mutex::default(),
             has_gone: AtomicBool::new(false),
             fd,
@@ -413,7 +413,7 @@ impl Drop for Inside<'_> {
             self.core.doorbell.ring();
         }
         if let Some(left) = left {
-            left.run();
+            left.run(&self.core.outside);
         }
     }
 }

@@ -1,12 +1,16 @@
-//! Wakers of the application, which are woken and dropped outside of the engine's lock: both run its code.
+//! What runs code of the application, and so is done outside of the engine's lock: wakers are woken and dropped, and its subscriber of `tracing` gets
+//! what was logged inside.
 
 use std::cell::Cell;
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, Weak};
 use std::task::{Wake, Waker};
 
+use ucs::log::{Later, Postponing};
+
 use super::lock::lock;
+use crate::local::span::in_current;
 use crate::wake::{guarded, wake};
 
 /// What a thread leaves to be done after it has left the engine.
@@ -16,6 +20,22 @@ pub(crate) struct Outside {
     holder: AtomicUsize,
     has_some: AtomicBool,
     left: Mutex<Left>,
+    lines: Mutex<Lines>,
+}
+
+/// All of them, to find the one whose lock a thread that logs holds.
+static ALL: Mutex<Vec<Weak<Outside>>> = Mutex::new(Vec::new());
+
+/// Most events that wait for the end of one hold of the lock. Further ones are counted.
+const MAX_EVENTS: usize = 1024;
+
+/// Events, and what was done to spans, in their order.
+#[derive(Default)]
+struct Lines {
+    kept: VecDeque<Later>,
+    left_out: u64,
+    /// A thread is giving them to the subscriber.
+    is_giving: bool,
 }
 
 /// Wakers to be woken, and wakers to be dropped.
@@ -33,7 +53,66 @@ fn here() -> usize {
     HERE.with(|here| std::ptr::from_ref(here).addr())
 }
 
+/// The one whose lock this thread holds.
+fn held() -> Option<Arc<Outside>> {
+    let all: Vec<_> = lock(&ALL).iter().filter_map(Weak::upgrade).collect();
+    all.into_iter().find(|outside| outside.is_inside())
+}
+
 impl Outside {
+    pub(super) fn new() -> Arc<Outside> {
+        let outside = Arc::<Outside>::default();
+        let mut all = lock(&ALL);
+        all.retain(|other| other.strong_count() > 0);
+        all.push(Arc::downgrade(&outside));
+        drop(all);
+        ucs::log::postpone_by(Postponing {
+            is_needed: || held().is_some(),
+            keep: |later, is_event| {
+                if let Some(outside) = held() {
+                    outside.keep(in_current(later), is_event);
+                }
+            },
+        });
+        outside
+    }
+
+    /// Keeps something for the subscriber. This thread holds the lock.
+    fn keep(&self, later: Later, is_event: bool) {
+        let mut lines = lock(&self.lines);
+        if is_event && lines.kept.len() >= MAX_EVENTS {
+            lines.left_out += 1;
+            return;
+        }
+        lines.kept.push_back(later);
+        // SYNC: as in `put`.
+        self.has_some.store(true, Ordering::Relaxed);
+    }
+
+    /// Gives the subscriber what was kept. No lock is held. A thread that does so already, further out on this stack or another one, goes on with what
+    /// was added meanwhile.
+    fn give(&self) {
+        if std::mem::replace(&mut lock(&self.lines).is_giving, true) {
+            return;
+        }
+        loop {
+            let mut lines = lock(&self.lines);
+            let next = lines.kept.pop_front();
+            let left_out = if next.is_none() { std::mem::take(&mut lines.left_out) } else { 0 };
+            lines.is_giving = next.is_some() || left_out > 0;
+            drop(lines);
+            match next {
+                Some(next) => guarded(next),
+                None if left_out > 0 => guarded(|| {
+                    ucs::log::warn!(
+                        "{left_out} lines of uct-net were left out: more than {MAX_EVENTS} at once"
+                    );
+                }),
+                None => return,
+            }
+        }
+    }
+
     /// This thread has taken the engine's lock.
     pub(super) fn enter(&self) {
         // Only the holder writes its number here, so a thread that reads its own is the holder: no order is needed.
@@ -68,10 +147,11 @@ impl Outside {
 }
 
 impl Left {
-    /// Wakes and drops. No lock is held.
-    pub(super) fn run(self) {
+    /// Wakes, drops, and gives the subscriber what was kept. No lock is held.
+    pub(super) fn run(self, outside: &Outside) {
         self.wake.into_iter().for_each(wake);
         self.drop.into_iter().for_each(|waker| guarded(|| drop(waker)));
+        outside.give();
     }
 }
 

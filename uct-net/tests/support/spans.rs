@@ -81,6 +81,20 @@ impl Spans {
         std::mem::forget(self.see(level));
     }
 
+    /// The names of the stages of the only connection of a side over a lane, none of which outlives it.
+    pub fn stages_of(&self, side: &str, lane: &str) -> Vec<&'static str> {
+        let seen = self.0.lock().expect("no panic").0.clone();
+        let field = |span: &Seen, name| span.fields.get(name).cloned().unwrap_or_default();
+        let is_meant = |span: &&Seen| {
+            span.name == "connection" && field(span, "side") == side && field(span, "lane") == lane
+        };
+        let connections: Vec<_> = seen.iter().filter(is_meant).collect();
+        let [connection] = connections[..] else { panic!("{side} over {lane:?}: {connections:?}") };
+        let stages = seen.iter().filter(|span| span.parent == Some(connection.id));
+        let stages = stages.inspect(|stage| assert!(stage.closed < connection.closed, "{stage:?}"));
+        stages.map(|stage| stage.name).collect()
+    }
+
     /// The only connection, all of whose spans are closed, and its stages.
     pub fn connection(&self) -> (Seen, Vec<Seen>) {
         let seen = self.0.lock().expect("no panic").0.clone();

@@ -174,7 +174,16 @@ impl Conn {
 
     /// Fails; the first failure holds. May be called inside a transport.
     pub(super) fn fail(&self, error: Error) {
-        self.close_spans(&error);
+        let is_noted = {
+            let state = self.state.borrow();
+            state.fin.wanted.is_some() && state.has_ended()
+        };
+        if is_noted {
+            // The peer has all of it and hangs up: the reason is the end that was noted.
+            drop(self.spans.take());
+        } else {
+            self.close_spans(&error);
+        }
         let wakers = {
             let mut state = self.state.borrow_mut();
             state.failure.get_or_insert(error);
