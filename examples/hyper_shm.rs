@@ -29,12 +29,14 @@ async fn main() -> Result {
 }
 
 async fn serve(net: &Net) -> Result {
-    let mut listener = net.listen("[::]:0").await?;
+    let listener = net.listen("[::]:0").await?;
     println!("now start: hyper_shm localhost:{}", listener.port().unwrap_or_default());
+    // One client that fails, or stops in the middle, does not delay others.
+    let mut streams = listener.into_streams();
     loop {
-        let connection = listener.accept().await?.accept().await?;
-        println!("a client over {}", connection.explanation().chosen);
-        let stream = TokioIo::new(connection.into_stream());
+        let stream = streams.next().await;
+        println!("a client over {}", stream.connection().explanation().chosen);
+        let stream = TokioIo::new(stream);
         tokio::spawn(server::conn::http1::Builder::new().serve_connection(stream, service_fn(reply)));
     }
 }

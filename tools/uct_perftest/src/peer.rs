@@ -8,6 +8,8 @@ use std::pin::pin;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
+use futures_util::future::{Either, FutureExt, pending, select};
+use futures_util::stream::{FuturesUnordered, StreamExt};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use ucs::log::Limited;
@@ -100,6 +102,35 @@ impl Further {
     }
 }
 
+/// The first client whose connection is open. A program that is none is turned away; a client that fails or stops in the middle keeps no other
+/// one out.
+async fn first_client(listener: &mut Listener) -> uct_net::Result<Connection> {
+    let refused = Limited::default();
+    let warn = |words: std::fmt::Arguments<'_>| {
+        if let Some(left_out) = refused.admit() {
+            ucs::log::warn!("{words}{left_out}");
+        }
+    };
+    let mut opening = FuturesUnordered::from_iter([pending().boxed_local()]);
+    loop {
+        match select(pin!(listener.accept()), opening.select_next_some()).await {
+            Either::Left((incoming, _)) => {
+                let incoming = incoming?;
+                if incoming.private() == PRIVATE {
+                    opening.push(incoming.accept().boxed_local());
+                    continue;
+                }
+                let peer = incoming.peer();
+                warn(format_args!("{peer} was rejected: it is not a uct_perftest of this version"));
+                // It may have gone.
+                let _ = incoming.reject("it is not a uct_perftest of this version").await;
+            }
+            Either::Right((Ok(connection), _)) => return Ok(connection),
+            Either::Right((Err(error), _)) => warn(format_args!("a client failed: {error}")),
+        }
+    }
+}
+
 impl Peer {
     /// Connects to the server; tries again while there is no listener yet, for a moment.
     pub(crate) fn call(
@@ -135,23 +166,7 @@ impl Peer {
 
     /// Waits for a client. Other programs are turned away.
     pub(crate) fn accept(net: &Net, mut listener: Listener, patience: Duration) -> Result<Peer, Failure> {
-        let rejected = Limited::default();
-        let accepted = net.block_on(net.within(patience, async {
-            loop {
-                let incoming = listener.accept().await?;
-                if incoming.private() == PRIVATE {
-                    return incoming.accept().await;
-                }
-                if let Some(left_out) = rejected.admit() {
-                    let peer = incoming.peer();
-                    ucs::log::warn!(
-                        "{peer} was rejected: it is not a uct_perftest of this version{left_out}"
-                    );
-                }
-                // It may have gone.
-                let _ = incoming.reject("it is not a uct_perftest of this version").await;
-            }
-        }));
+        let accepted = net.block_on(net.within(patience, first_client(&mut listener)));
         let Some(accepted) = accepted else {
             let waited = patience.as_secs_f64();
             let port = listener.port().map_or_else(String::new, |port| format!(" -p {port}"));
