@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use uct_core::select::{Operation, Request};
 
-use crate::proto::proof::MIN_KEY;
+use crate::proto::handshake::auth::MIN_KEY;
 use crate::proto::window::{MAX_WINDOW, MIN_WINDOW};
 
 /// How a thread waits while nothing happens.
@@ -47,7 +47,7 @@ pub struct NetOptions {
     /// Time limit of connecting as a whole, unless `Connect::within` sets one. Default 30 s.
     pub connect_timeout: Duration,
     /// A key that both sides have. Each proves to the other that it knows the key before any address is sent. At least 16 random
-    /// bytes. The key authenticates the handshake and encrypts nothing: a host on the path can read and change what follows. Default: none; then
+    /// bytes. The key authenticates the handshake and encrypts nothing: a host on the path can read it, and change what follows. Default: none; then
     /// any process that reaches the listener may request a connection.
     pub shared_key: Option<Vec<u8>>,
     /// TLS for the handshake, and the lanes that are permitted with it: [`crate::Tls`] documents what is encrypted and what is not.

@@ -117,7 +117,7 @@ fn a_caller_that_leaves_in_the_middle_is_an_error_of_that_caller_alone() {
         async |net, address| {
             // A Hello without private data and with no interface.
             let mut bytes = b"UCTN\x05\x01\0\0".to_vec();
-            let body = [&0_u32.to_le_bytes()[..], &7_u32.to_le_bytes(), b"UCTA\x01\0\0"].concat();
+            let body = [&b"\x01\x80\0\0\0\0\x02\x80"[..], &7_u32.to_le_bytes(), b"UCTA\x01\0\0"].concat();
             bytes.extend_from_slice(&(body.len() as u32).to_le_bytes());
             bytes.extend_from_slice(&body);
             let mut caller = TcpStream::connect(&address).expect("the listener lives");

@@ -243,16 +243,16 @@ type Listens<'a> = &'a dyn Fn(&Raw, &mut TcpStream);
 fn what_a_listener_says_is_shown_in_its_quotes_and_cut() {
     let refuse = |raw: &Raw, caller: &mut TcpStream| {
         assert_eq!(raw.read(caller).expect("a frame").0, raw::HELLO);
-        let refused = raw::frame(raw::REFUSED, &raw::field(hostile_words().as_bytes()));
+        let refused = raw::frame(raw::REFUSED, &raw::field(raw::REASON, hostile_words().as_bytes()));
         caller.write_all(&refused).expect("sent");
     };
     let name = |device: &'static str, transport: &'static str| {
         move |raw: &Raw, caller: &mut TcpStream| {
             assert_eq!(raw.read(caller).expect("a frame").0, raw::HELLO);
             let fields = [
-                raw::field(b""),
-                raw::field(&addresses(device, transport)),
-                raw::field(b""),
+                raw::field(raw::PRIVATE, b""),
+                raw::field(raw::ADDRESSES, &addresses(device, transport)),
+                raw::field(raw::EXPLANATION, b""),
                 raw::first_end(),
             ];
             caller.write_all(&raw::frame(raw::WELCOME, &fields.concat())).expect("sent");
@@ -262,10 +262,10 @@ fn what_a_listener_says_is_shown_in_its_quotes_and_cut() {
     let unable = |raw: &Raw, caller: &mut TcpStream| {
         assert_eq!(raw.read(caller).expect("a frame").0, raw::HELLO);
         let lines = vec![b'\n'; 240_000];
-        let fields = [raw::field(b""), raw::field(&raw.addresses()), raw::field(&lines), raw::first_end()];
+        let fields = [raw.hello_body(), raw::field(raw::EXPLANATION, &lines), raw::first_end()];
         caller.write_all(&raw::frame(raw::WELCOME, &fields.concat())).expect("sent");
         while raw.read(caller).expect("a frame").0 != raw::UNABLE {
-            let unable = raw::frame(raw::UNABLE, &raw::field(hostile_words().as_bytes()));
+            let unable = raw::frame(raw::UNABLE, &raw::field(raw::REASON, hostile_words().as_bytes()));
             caller.write_all(&unable).expect("sent");
         }
     };
@@ -303,7 +303,7 @@ fn what_a_caller_says_is_shown_in_its_quotes_and_cut() {
     let listener = LoggedListener::new(options());
     let say_hello = |addresses: &[u8]| {
         let mut socket = TcpStream::connect(&listener.address).expect("it listens");
-        let hello = [raw::field(b""), raw::field(addresses)].concat();
+        let hello = [raw::field(raw::PRIVATE, b""), raw::field(raw::ADDRESSES, addresses)].concat();
         socket.write_all(&raw::frame(raw::HELLO, &hello)).expect("sent");
         let _ = socket.read(&mut [0]);
     };
@@ -320,7 +320,7 @@ fn what_a_caller_says_is_shown_in_its_quotes_and_cut() {
             let raw = Raw::new();
             let mut socket = raw.hello(&address);
             assert_eq!(raw.read(&mut socket).expect("a frame").0, raw::WELCOME);
-            let unable = raw::frame(raw::UNABLE, &raw::field(hostile_words().as_bytes()));
+            let unable = raw::frame(raw::UNABLE, &raw::field(raw::REASON, hostile_words().as_bytes()));
             socket.write_all(&unable).expect("sent");
             let _ = socket.read(&mut [0]);
         });
@@ -381,6 +381,68 @@ fn guesses_of_a_token_leave_a_warning_with_their_number() {
         listener.wait_for_log("65536 messages were for no connection of this side");
         assert_eq!(hostile.receive(), Some((raw::LAST, b"welcome".to_vec())), "its own connection goes on");
     }
+}
+
+fn keyed() -> NetOptions {
+    NetOptions { shared_key: Some(b"a key of both of them".to_vec()), ..support::patient() }
+}
+
+/// A program that has no key, between two that have it: `relay` gets the frames of both. Returns the client's error.
+fn between(relay: impl FnOnce(&Raw, &mut TcpStream, &mut TcpStream)) -> uct_net::Error {
+    let listener = LoggedListener::new(keyed());
+    let called = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = called.local_addr().expect("an address").to_string();
+    let client = std::thread::spawn(move || {
+        let net = net(keyed());
+        net.block_on(net.connect(address)).expect_err("it is no peer")
+    });
+    let mut caller = called.accept().expect("the client calls").0;
+    let mut server = TcpStream::connect(&listener.address).expect("the listener lives");
+    let raw = Raw::new();
+    for what in [raw::ASK, raw::CHALLENGE, raw::ANSWER] {
+        let is_servers = what == raw::CHALLENGE;
+        let (from, to) = if is_servers { (&mut server, &mut caller) } else { (&mut caller, &mut server) };
+        raw.pass_on(what, from, to, |_| {});
+    }
+    relay(&raw, &mut caller, &mut server);
+    drop((caller, server));
+    client.join().expect("the client's thread")
+}
+
+#[test]
+fn a_relay_of_the_proof_sends_no_frame_of_its_own() {
+    between(|raw, _, server| {
+        raw.send_hello(server);
+        let answer = raw.read(server).map(|(what, _)| what);
+        assert!(answer.is_err(), "frame {answer:?} for a caller without the key");
+    });
+}
+
+#[test]
+fn a_relay_of_the_proof_changes_and_repeats_no_frame() {
+    let change = |body: &mut Vec<u8>| {
+        let middle = body.len() / 2;
+        body[middle] ^= 1;
+    };
+    between(|raw, caller, server| {
+        raw.pass_on(raw::HELLO, caller, server, change);
+        let answer = raw.read(server).map(|(what, _)| what);
+        assert!(answer.is_err(), "frame {answer:?} for a Hello that was changed");
+    });
+    let error = between(|raw, caller, server| {
+        raw.pass_on(raw::HELLO, caller, server, |_| {});
+        raw.pass_on(raw::WELCOME, server, caller, change);
+        let answer = raw.read(caller).map(|(what, _)| what);
+        assert!(answer.is_err(), "frame {answer:?} for a Welcome that was changed");
+    });
+    assert!(error.to_string().contains("not the peer's, or not in its order"), "{error}");
+    between(|raw, caller, server| {
+        let hello = raw.pass_on(raw::HELLO, caller, server, |_| {});
+        raw.pass_on(raw::WELCOME, server, caller, |_| {});
+        std::io::Write::write_all(server, &hello).expect("sent");
+        let answer = raw.read(server).map(|(what, _)| what);
+        assert!(answer.is_err(), "frame {answer:?} for a Hello that was repeated");
+    });
 }
 
 /// A small generator of its own, so that a seed repeats a run.

@@ -79,7 +79,7 @@ fn a_caller_that_stalls_ends_at_the_limit_of_its_stage() {
 fn a_caller_that_reads_nothing_ends_at_the_limit() {
     let error = server_with(|address| {
         // Ahead of the call, whose limit is 200 ms: it opens the transports.
-        let hello = [raw::field(b""), raw::field(&Raw::new().addresses())].concat();
+        let hello = Raw::new().hello_body();
         let socket =
             socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None).expect("a socket");
         // Small segments and a small buffer: the listener's system takes little on its own.
@@ -148,7 +148,7 @@ fn a_listener_that_stalls_ends_the_call_at_the_limit_of_its_stage() {
     // Every lane after the first one is answered on the socket.
     let second = |raw: &Raw, caller: &mut TcpStream| {
         assert_eq!(raw.welcome(caller), raw::DIRECT);
-        caller.write_all(&raw::frame(raw::UNABLE, &raw::field(b"not that one"))).expect("sent");
+        caller.write_all(&raw::frame(raw::UNABLE, &raw::field(raw::REASON, b"not that one"))).expect("sent");
         assert_eq!(raw.read(caller).expect("a frame").0, raw::LANE);
     };
     let error = client_of(LIMIT, "memory", second);
@@ -162,7 +162,7 @@ fn a_listener_that_stalls_ends_the_call_at_the_limit_of_its_stage() {
     assert!(error.is_timeout() || error.to_string().contains(no_message), "{error}");
     let error = client_of(LIMIT, "posix/memory", |raw, caller| {
         assert_eq!(raw.welcome(caller), raw::DIRECT);
-        caller.write_all(&raw::frame(raw::UNABLE, &raw::field(b"not that one"))).expect("sent");
+        caller.write_all(&raw::frame(raw::UNABLE, &raw::field(raw::REASON, b"not that one"))).expect("sent");
     });
     assert!(error.to_string().contains("the peer: \"not that one\""), "{error}");
     assert_eq!(error.stage, Stage::Choose);

@@ -376,7 +376,7 @@ fn a_listener_without_descriptors_lets_its_callers_wait_and_serves_them_later() 
 
 /// What a caller sends that reaches the second step of the handshake, in which the listener is to choose with it.
 fn first_step() -> Vec<u8> {
-    raw::frame(raw::HELLO, &[raw::field(b""), raw::field(&Raw::new().addresses())].concat())
+    raw::frame(raw::HELLO, &Raw::new().hello_body())
 }
 
 /// Strangers that hold their connections, at a time, and callers that are served meanwhile.
@@ -428,7 +428,7 @@ fn strangers_without_end_that_say_nothing_keep_no_honest_caller_out_of_a_listene
 fn strangers_without_end_keep_no_caller_with_the_key_out_of_a_listener() {
     let _alone = alone();
     // The first frame of the proof.
-    let ask = raw::frame(raw::ASK, &raw::field(&[7; 32]));
+    let ask = raw::frame(raw::ASK, &raw::field(raw::NONCE, &[7; 32]));
     let keyed = NetOptions { shared_key: Some(vec![7; 32]), ..options() };
     serve_beside_strangers(keyed, &ask);
 }

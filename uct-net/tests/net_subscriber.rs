@@ -115,7 +115,7 @@ fn talk(nets: &Mutex<Vec<Net>>) -> uct_net::Result {
         let mut caller = refusing.accept().expect("a caller").0;
         let mut frame = raw.welcome(&mut caller);
         while frame != raw::UNABLE {
-            let unable = raw::frame(raw::UNABLE, &raw::field(b"not that one"));
+            let unable = raw::frame(raw::UNABLE, &raw::field(raw::REASON, b"not that one"));
             caller.write_all(&unable).expect("sent");
             frame = raw.read(&mut caller).expect("a frame").0;
         }

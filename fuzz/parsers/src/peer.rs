@@ -131,19 +131,25 @@ fn net_frame(kind: u8, body: &[u8]) -> Vec<u8> {
 }
 
 pub(crate) fn net_frame_seeds() -> Vec<Vec<u8>> {
-    // Fields follow their lengths.
-    let field = |bytes: &[u8]| [&(bytes.len() as u32).to_le_bytes()[..], bytes].concat();
+    // Each with its tag, whose highest bit is set, and its length.
+    let field =
+        |tag: u8, value: &[u8]| [&[tag, 128][..], &(value.len() as u32).to_le_bytes(), value].concat();
     let addresses = peer_addresses_seeds().pop().expect("there are some");
     let one = address("tcp", 17, 60).pack().expect("it packs");
-    let end = [&field(&[7; 11])[..], &(1_u64 << 20).to_le_bytes(), &field(&[3; 20])].concat();
-    let lane = [field(&one), field(&one), end.clone()].concat();
+    let end = [field(7, &[7; 11]), field(8, &(1_u32 << 20).to_le_bytes()), field(9, &[])].concat();
+    let hello = [field(1, b"private"), field(2, &addresses)].concat();
+    let lane = [field(5, &one), field(6, &one), end.clone()].concat();
+    let welcome = net_frame(2, &[&hello[..], &field(3, b"CHOSEN tcp/lo"), &end].concat());
+    let ready = net_frame(5, &end);
+    let unable = net_frame(6, &field(4, b"not this one"));
+    let connected = net_frame(7, b"");
+    let of_client = [net_frame(1, &hello), net_frame(12, &lane), net_frame(4, &lane), connected.clone()];
     vec![
-        net_frame(1, &[field(b"private"), field(&addresses)].concat()),
-        net_frame(2, &[field(b""), field(&addresses), field(b"CHOSEN tcp/lo"), end.clone()].concat()),
-        net_frame(3, &field(b"no")),
-        net_frame(4, &lane),
-        net_frame(5, &end),
-        net_frame(7, b""),
+        of_client.concat(),
+        [net_frame(8, &field(10, &[1; 32])), net_frame(10, &field(11, &[2; 32]))].concat(),
+        [welcome.clone(), unable.clone(), ready.clone()].concat(),
+        [welcome, unable, ready, net_frame(3, &field(4, b"no"))].concat(),
+        net_frame(9, &[field(10, &[1; 32]), field(11, &[2; 32])].concat()),
     ]
 }
 

@@ -82,7 +82,7 @@ fn carrier<'a>(net: &'a NetHandle, device: &str) -> std::result::Result<&'a Ifac
 fn unpack(iface: &Iface, private: &[u8]) -> std::result::Result<LaneAddress, String> {
     let own = iface.address().map_err(|error| format!("{} has no address: {error}", iface.resource()))?;
     let address =
-        LaneAddress::parse(private, &own, iface.attributes().ep_addr_len).map_err(|error| error.0)?;
+        LaneAddress::parse(private, &own, iface.attributes().ep_addr_len).map_err(|error| error.reason)?;
     iface.is_reachable(&address.iface).map_err(|error| error.to_string())?;
     Ok(address)
 }

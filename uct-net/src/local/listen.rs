@@ -9,13 +9,12 @@ use tracing::debug_span;
 use ucs::admission::Source;
 use ucs::log::Limited;
 use ucs::sys::net::Purpose;
-use uct_core::select::PeerAddresses;
 
 use super::cm::CmListener;
 use super::connect::resolve;
 use super::connection::Connection;
 use super::crowd::Crowd;
-use super::handshake;
+use super::handshake::{self, Caller};
 use super::net::{Net, NetHandle};
 use super::reactor::Sleep;
 #[cfg(feature = "tls")]
@@ -56,8 +55,8 @@ pub struct Listener {
 /// A caller that waits to be accepted. Dropping this rejects it.
 pub struct Incoming {
     net: NetHandle,
-    socket: Option<FrameSocket>,
-    client: (Vec<u8>, PeerAddresses),
+    /// Until it is answered.
+    call: Option<(FrameSocket, Caller)>,
     span: Span,
     #[cfg(feature = "tls")]
     tls_peer: Option<crate::TlsPeer>,
@@ -247,15 +246,15 @@ impl Drop for Unanswered<'_> {
             && !self.net.options.requires_tls()
             && self.net.check_fork().is_ok()
         {
-            refuse_at_once(self.net, &socket, "its place was needed, or the listener has ended; try again");
+            let reason = "its place was needed, or the listener has ended; try again";
+            at_once(handshake::refuse(self.net, &socket, reason));
         }
     }
 }
 
 /// Refuses a caller without waiting: so few bytes find room in the socket at once.
-fn refuse_at_once(net: &NetHandle, socket: &FrameSocket, reason: &str) {
-    let mut refusal = std::pin::pin!(handshake::refuse(net, socket, reason));
-    let _ = refusal.as_mut().poll(&mut Context::from_waker(std::task::Waker::noop()));
+fn at_once(refusal: impl Future<Output = Result>) {
+    let _ = std::pin::pin!(refusal).as_mut().poll(&mut Context::from_waker(std::task::Waker::noop()));
 }
 
 async fn begin_handshake(net: NetHandle, socket: FrameSocket) -> Result<Incoming> {
@@ -264,7 +263,7 @@ async fn begin_handshake(net: NetHandle, socket: FrameSocket) -> Result<Incoming
     let begun = receive_hello(&net, unanswered.socket()).instrument(span.clone()).await;
     let socket = unanswered.socket.take().expect("taken once");
     drop(unanswered);
-    let (client, _tls_peer) = match begun {
+    let (caller, _tls_peer) = match begun {
         Ok(begun) => begun,
         Err(error) => {
             trace::note_end(&span, &error);
@@ -277,16 +276,15 @@ async fn begin_handshake(net: NetHandle, socket: FrameSocket) -> Result<Incoming
     };
     Ok(Incoming {
         net,
-        socket: Some(socket),
-        client,
+        call: Some((socket, caller)),
         span,
         #[cfg(feature = "tls")]
         tls_peer: _tls_peer,
     })
 }
 
-/// Private data and addresses of a caller, and its identity by TLS.
-type Hello = ((Vec<u8>, PeerAddresses), TlsPeer);
+/// A caller, and its identity by TLS.
+type Hello = (Caller, TlsPeer);
 #[cfg(feature = "tls")]
 type TlsPeer = Option<crate::TlsPeer>;
 #[cfg(not(feature = "tls"))]
@@ -297,31 +295,24 @@ async fn receive_hello(net: &NetHandle, socket: &FrameSocket) -> Result<Hello> {
     let tls_peer = secure::accept(net, socket).await?;
     #[cfg(not(feature = "tls"))]
     let tls_peer = ();
-    let hello = handshake::read_hello(net, socket).instrument(stage!("hello")).await;
-    if let Err(error) = &hello
-        && error.status == ucs::Error::UNSUPPORTED
-    {
-        // The caller uses another version, or TLS: send the reason before the connection ends.
-        handshake::refuse(net, socket, &error.reason).await?;
-        handshake::part(net, socket).await;
-    }
-    Ok((hello?, tls_peer))
+    let caller = handshake::read_hello(net, socket).instrument(stage!("hello")).await?;
+    Ok((caller, tls_peer))
 }
 
 impl Incoming {
     /// The caller's address, as text for humans.
     pub fn peer(&self) -> &str {
-        self.socket.as_ref().map_or("", FrameSocket::peer)
+        self.call.as_ref().map_or("", |(socket, _)| socket.peer())
     }
 
     /// What it shares limits with.
     fn source(&self) -> Source {
-        self.socket.as_ref().map_or(Source::UNKNOWN, |socket| socket.origin().source())
+        self.call.as_ref().map_or(Source::UNKNOWN, |(socket, _)| socket.origin().source())
     }
 
     /// The private data that the caller sent; may be empty.
     pub fn private(&self) -> &[u8] {
-        &self.client.0
+        self.call.as_ref().map_or(&[], |(_, caller)| &caller.private)
     }
 
     /// What TLS has proved about the caller; `None` without [`crate::NetOptions::tls`].
@@ -344,13 +335,12 @@ impl Incoming {
     /// # Errors
     /// As [`Incoming::accept`]; more private data.
     pub async fn accept_with(mut self, private: impl Into<Vec<u8>>) -> Result<Connection> {
-        let socket = self.socket.take().expect("present until it is answered");
+        let (socket, caller) = self.call.take().expect("present until it is answered");
         let refused = |forked| Error::forked(Stage::Handshake, socket.peer(), forked);
         self.net.check_fork().map_err(refused)?;
-        let client = std::mem::take(&mut self.client);
         let span = self.span.clone();
         let stage = span.child(|| debug_span!("handshake"));
-        let made = handshake::take(&self.net, &socket, client, private.into()).instrument(stage).await;
+        let made = handshake::take(&self.net, &socket, caller, private.into()).instrument(stage).await;
         #[cfg(feature = "tls")]
         if let (Ok(connection), Some(peer)) = (&made, self.tls_peer.take()) {
             connection.note_tls_peer(peer);
@@ -363,19 +353,19 @@ impl Incoming {
     /// # Errors
     /// The caller has gone.
     pub async fn reject(mut self, reason: &str) -> Result {
-        let socket = self.socket.take().expect("present until it is answered");
+        let (socket, caller) = self.call.take().expect("present until it is answered");
         trace::note_end(&self.span, format_args!("rejected by this side: {reason}"));
-        handshake::refuse(&self.net, &socket, reason).await
+        handshake::reject(&self.net, &socket, caller, reason).await
     }
 }
 
 impl Drop for Incoming {
     fn drop(&mut self) {
-        if let Some(socket) = &self.socket
+        if let Some((socket, caller)) = self.call.take()
             && self.net.check_fork().is_ok()
         {
             trace::note_end(&self.span, "not taken by this side");
-            refuse_at_once(&self.net, socket, "not taken");
+            at_once(handshake::reject(&self.net, &socket, caller, "not taken"));
         }
     }
 }

@@ -13,7 +13,7 @@ use uct_core::{
 use super::connection::{Connection, Send};
 use crate::error::{Error, Result, Stage};
 use crate::proto::envelope::Kind;
-use crate::proto::handshake::Shared;
+use crate::proto::shared::Shared;
 
 /// Memory that the peer has shared: its length, and the key to access it.
 #[derive(Clone, Debug)]

@@ -27,8 +27,8 @@ use super::session::{self, Session};
 use crate::TlsPeer;
 use crate::error::{Error, Result, Stage};
 use crate::proto::envelope::Token;
-use crate::proto::frame::{HEADER, VERSION, check_magic, is_tls, parse_header};
-use crate::proto::handshake::Frame;
+use crate::proto::frame::{BadFrame, HEADER, check_magic, is_tls, parse_header};
+use crate::proto::handshake::RawFrame;
 
 /// What a caller with TLS meets at a listener without.
 const NO_TLS: &str = "the peer begins TLS, which this side does not use: set tls on both sides or on neither";
@@ -335,10 +335,8 @@ impl FrameSocket {
         Ok(FrameSocket::over(reactor, HandshakeLink::Socket(socket), place.to_string()))
     }
 
-    /// Sends a frame.
-    pub(crate) async fn send(&self, frame: &Frame) -> Result {
-        let bytes =
-            frame.to_bytes().map_err(|error| self.failed(ucs::Error::INVALID_PARAM, error.to_string()))?;
+    /// Sends the bytes of a frame.
+    pub(crate) async fn send(&self, bytes: &[u8]) -> Result {
         let mut sent = 0;
         std::future::poll_fn(|context| {
             self.link.poll_write(context, |link| {
@@ -353,8 +351,11 @@ impl FrameSocket {
     }
 
     /// Receives a frame.
-    pub(crate) async fn receive(&self) -> Result<Frame> {
-        let bad = |error: crate::proto::frame::BadFrame| self.failed(ucs::Error::IO_ERROR, error.0);
+    pub(crate) async fn receive(&self) -> Result<RawFrame> {
+        let bad = |error: BadFrame| {
+            let status = if error.is_newer { ucs::Error::UNSUPPORTED } else { ucs::Error::IO_ERROR };
+            self.failed(status, error.reason)
+        };
         let mut header = [0; HEADER];
         let (magic, rest) = header.split_at_mut(4);
         self.read(magic).await?;
@@ -365,10 +366,7 @@ impl FrameSocket {
         check_magic(magic)
             .map_err(|error| bad(error).hint("check the port: a program without uct-net uses it"))?;
         self.read(rest).await?;
-        let (what, length) = parse_header(&header).map_err(|error| {
-            let status = if header[4] == VERSION { ucs::Error::IO_ERROR } else { ucs::Error::UNSUPPORTED };
-            self.failed(status, error.0)
-        })?;
+        let (what, length) = parse_header(&header).map_err(bad)?;
         let mut body = Vec::new();
         let mut chunk = [0; 4096];
         // Memory is taken for what arrives, not for what is announced.
@@ -377,7 +375,7 @@ impl FrameSocket {
             self.read(&mut chunk[..wanted]).await?;
             body.extend_from_slice(&chunk[..wanted]);
         }
-        Frame::parse(what, &body).map_err(bad)
+        Ok(RawFrame { what, body })
     }
 
     async fn read(&self, buffer: &mut [u8]) -> Result {

@@ -92,9 +92,9 @@ pub(crate) enum Kind {
     FinReply = 7,
     /// The sender has given the connection up; the payload is the reason.
     Abort = 8,
-    /// Memory that the sender shares ([`super::handshake::Shared`]).
+    /// Memory that the sender shares ([`super::shared::Shared`]).
     Share = 9,
-    /// A large message, which the receiver reads from the sender's memory ([`super::handshake::Shared`]).
+    /// A large message, which the receiver reads from the sender's memory ([`super::shared::Shared`]).
     Offer = 10,
     /// The answer to [`Kind::Offer`]: the message was read.
     Taken = 11,

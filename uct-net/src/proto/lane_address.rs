@@ -13,7 +13,7 @@
 use uct_core::IfaceAddress;
 
 use super::envelope::Token;
-use super::frame::{BadFrame, VERSION};
+use super::frame::{BadFrame, VERSION, check_version};
 
 const MAGIC: u8 = b'U';
 /// Bytes ahead of the addresses.
@@ -43,18 +43,14 @@ impl LaneAddress {
     /// Reads untrusted bytes, for a side with an interface at `own` whose endpoints have addresses of so many bytes. The transport
     /// checks the addresses.
     pub(crate) fn parse(bytes: &[u8], own: &IfaceAddress, endpoint: usize) -> Result<LaneAddress, BadFrame> {
-        let bad = |problem: String| Err(BadFrame(problem));
+        let bad = |problem: String| Err(BadFrame::new(problem));
         let Some((&[magic, version], rest)) = bytes.split_first_chunk::<2>() else {
             return bad("the peer is another program: it sent no private data".to_owned());
         };
         if magic != MAGIC {
             return bad("the peer is another program: its private data are none of uct-net".to_owned());
         }
-        if version != VERSION {
-            return bad(format!(
-                "the peer has version {version}, this side version {VERSION}; update the older one"
-            ));
-        }
+        check_version(version)?;
         let parts = || {
             let (token, rest) = rest.split_first_chunk::<8>()?;
             let (device, rest) = rest.split_at_checked(own.device.len())?;

@@ -3,9 +3,10 @@
 
 pub(crate) mod assembly;
 pub(crate) mod envelope;
+pub(crate) mod fields;
 pub(crate) mod frame;
 pub(crate) mod fuzz;
 pub(crate) mod handshake;
 pub(crate) mod lane_address;
-pub(crate) mod proof;
+pub(crate) mod shared;
 pub(crate) mod window;

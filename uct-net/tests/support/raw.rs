@@ -16,7 +16,6 @@ use uct_net::local::AM_ID;
 use super::support::{LIMIT, context};
 
 pub const HELLO: u8 = 1;
-pub const ASK: u8 = 8;
 pub const WELCOME: u8 = 2;
 pub const REFUSED: u8 = 3;
 pub const LANE: u8 = 4;
@@ -26,6 +25,9 @@ pub const TAKEOVER: u8 = 13;
 pub const READY: u8 = 5;
 pub const UNABLE: u8 = 6;
 pub const CONNECTED: u8 = 7;
+pub const ASK: u8 = 8;
+pub const CHALLENGE: u8 = 9;
+pub const ANSWER: u8 = 10;
 
 pub const LAST: u8 = 1;
 pub const PART: u8 = 2;
@@ -75,17 +77,40 @@ pub fn frame(what: u8, body: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// A field with its length.
-pub fn field(bytes: &[u8]) -> Vec<u8> {
-    [&(bytes.len() as u32).to_le_bytes()[..], bytes].concat()
+/// The fields of frames.
+pub const PRIVATE: u16 = 1;
+pub const ADDRESSES: u16 = 2;
+pub const EXPLANATION: u16 = 3;
+pub const REASON: u16 = 4;
+pub const OWN: u16 = 5;
+pub const THEIRS: u16 = 6;
+pub const TOKEN: u16 = 7;
+pub const WINDOW: u16 = 8;
+pub const ENDPOINT: u16 = 9;
+pub const NONCE: u16 = 10;
+/// The bit of those that must be understood.
+pub const MUST: u16 = 1 << 15;
+
+/// A field of these that has to be understood.
+pub fn field(number: u16, bytes: &[u8]) -> Vec<u8> {
+    any_field(number | MUST, bytes)
 }
 
-/// Takes a field off the front.
-fn take_field(body: &mut Vec<u8>) -> Vec<u8> {
-    let length = u32::from_le_bytes(body[..4].try_into().expect("four bytes")) as usize;
-    let field = body[4..4 + length].to_vec();
-    body.drain(..4 + length);
-    field
+/// A field with any tag.
+pub fn any_field(tag: u16, bytes: &[u8]) -> Vec<u8> {
+    [&tag.to_le_bytes()[..], &(bytes.len() as u32).to_le_bytes(), bytes].concat()
+}
+
+/// The value of a field.
+pub fn value(mut body: &[u8], number: u16) -> Vec<u8> {
+    while let Some((&[a, b, c, d, e, f], rest)) = body.split_first_chunk() {
+        let (value, rest) = rest.split_at(u32::from_le_bytes([c, d, e, f]) as usize);
+        if u16::from_le_bytes([a, b]) & !MUST == number {
+            return value.to_vec();
+        }
+        body = rest;
+    }
+    panic!("no field {number}");
 }
 
 /// Kinds and payloads.
@@ -139,6 +164,11 @@ impl Raw {
         self.selector.addresses().pack().expect("addresses")
     }
 
+    /// The fields of a Hello.
+    pub fn hello_body(&self) -> Vec<u8> {
+        [field(PRIVATE, b""), field(ADDRESSES, &self.addresses())].concat()
+    }
+
     /// Waits for a frame without standing still.
     pub fn read(&self, socket: &mut TcpStream) -> std::io::Result<(u8, Vec<u8>)> {
         socket.set_nonblocking(true)?;
@@ -181,14 +211,35 @@ impl Raw {
     }
 
     fn hello_over(&self, mut socket: TcpStream) -> TcpStream {
-        socket.write_all(&frame(HELLO, &[field(b""), field(&self.addresses())].concat())).expect("sent");
+        self.send_hello(&mut socket);
         socket
+    }
+
+    /// Passes a frame of this kind on, after a change of its body. Returns it.
+    pub fn pass_on(
+        &self,
+        what: u8,
+        from: &mut TcpStream,
+        to: &mut TcpStream,
+        change: impl FnOnce(&mut Vec<u8>),
+    ) -> Vec<u8> {
+        let (found, mut body) = self.read(from).expect("a frame");
+        assert_eq!(found, what);
+        change(&mut body);
+        let bytes = frame(what, &body);
+        to.write_all(&bytes).expect("sent");
+        bytes
+    }
+
+    /// Sends Hello.
+    pub fn send_hello(&self, socket: &mut TcpStream) {
+        socket.write_all(&frame(HELLO, &self.hello_body())).expect("sent");
     }
 
     /// Answers a caller until it has chosen a lane; returns the kind of the frame with its choice.
     pub fn welcome(&self, caller: &mut TcpStream) -> u8 {
         assert_eq!(self.read(caller).expect("a frame").0, HELLO);
-        let body = [field(b""), field(&self.addresses()), field(b"mine\n"), first_end()].concat();
+        let body = [self.hello_body(), field(EXPLANATION, b"mine\n"), first_end()].concat();
         caller.write_all(&frame(WELCOME, &body)).expect("sent");
         self.read(caller).expect("a frame").0
     }
@@ -201,12 +252,11 @@ impl Raw {
     /// The same over a socket that is connected to the listener.
     pub fn call_over(self: &Rc<Raw>, socket: TcpStream, transport: &str) -> Call {
         let mut socket = self.hello_over(socket);
-        let (what, mut body) = self.read(&mut socket).expect("an answer");
+        let (what, body) = self.read(&mut socket).expect("an answer");
         assert_eq!(what, WELCOME);
-        take_field(&mut body);
-        let peer = PeerAddresses::unpack(&take_field(&mut body)).expect("addresses");
-        let explanation = String::from_utf8(take_field(&mut body)).expect("text");
-        let (token, window) = end(body);
+        let peer = PeerAddresses::unpack(&value(&body, ADDRESSES)).expect("addresses");
+        let explanation = String::from_utf8(value(&body, EXPLANATION)).expect("text");
+        let (token, window) = end(&body);
         let named = |iface: &&Iface| iface.resource().to_string() == transport;
         let iface = self.selector.ifaces().iter().find(named).expect("this transport").clone();
         let name = transport.split('/').next().expect("a name");
@@ -221,25 +271,27 @@ impl Raw {
 
 /// An end of a listener: a token, a window, and no address of an endpoint.
 pub fn first_end() -> Vec<u8> {
-    let token = Token { header: 7, rest: 9 };
-    [&field(&token.to_bytes())[..], &65_536_u64.to_le_bytes(), &field(b"")].concat()
+    end_fields(Token { header: 7, rest: 9 }, 65_536)
+}
+
+fn end_fields(token: Token, window: u32) -> Vec<u8> {
+    let window = field(WINDOW, &window.to_le_bytes());
+    [field(TOKEN, &token.to_bytes()), window, field(ENDPOINT, b"")].concat()
 }
 
 /// The token and the window of an end.
-fn end(mut body: Vec<u8>) -> (Token, u32) {
-    let token = Token::from_bytes(&take_field(&mut body));
-    (token, u64::from_le_bytes(body[..8].try_into().expect("eight bytes")) as u32)
+fn end(body: &[u8]) -> (Token, u32) {
+    let window = value(body, WINDOW).try_into().expect("four bytes");
+    (Token::from_bytes(&value(body, TOKEN)), u32::from_le_bytes(window))
 }
 
 impl Call {
     /// Proposes a lane, with a frame of this kind.
     pub fn propose(&mut self, what: u8) {
         let fields = [
-            field(&self.own.pack().expect("an address")),
-            field(&self.theirs.pack().expect("an address")),
-            field(&OWN_TOKEN.to_bytes()),
-            (256_u64 << 10).to_le_bytes().to_vec(),
-            field(b""),
+            field(OWN, &self.own.pack().expect("an address")),
+            field(THEIRS, &self.theirs.pack().expect("an address")),
+            end_fields(OWN_TOKEN, 256 << 10),
         ];
         self.socket.write_all(&frame(what, &fields.concat())).expect("sent");
     }
@@ -253,6 +305,11 @@ impl Call {
         address[20] = 4;
         address[22..24].copy_from_slice(&other.port().to_be_bytes());
         address[24..28].copy_from_slice(&other.ip().octets());
+    }
+
+    /// Names an interface that the peer does not have.
+    pub fn names_no_interface(&mut self) {
+        self.theirs.iface[0] ^= 1;
     }
 
     /// The answer to what was proposed.
@@ -273,7 +330,7 @@ impl Call {
         self.propose(if is_socket { OVER } else { LANE });
         let (what, body) = self.answer();
         assert_eq!(what, READY);
-        let (token, window) = end(body);
+        let (token, window) = end(&body);
         let ep = if is_socket {
             let socket = self.socket.try_clone().expect("a descriptor").into();
             self.iface.connect_over(&self.theirs, socket, SocketSide::Called, |_| {})

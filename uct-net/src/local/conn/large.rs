@@ -17,7 +17,7 @@ use super::offer::{Offer, Read, Source, TransferMode};
 use super::state::{Outgoing, State, Ticket};
 use crate::error::Error;
 use crate::proto::envelope::Kind;
-use crate::proto::handshake::Shared;
+use crate::proto::shared::Shared;
 
 /// What a connection needs for large messages.
 #[derive(Clone)]

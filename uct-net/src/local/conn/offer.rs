@@ -2,7 +2,7 @@
 
 use uct_core::{Completion, Memory, MemorySlice, RemoteKey};
 
-use crate::proto::handshake::Shared;
+use crate::proto::shared::Shared;
 
 /// How a message leaves.
 pub(super) enum TransferMode {

@@ -16,7 +16,7 @@ use super::wakers::Wakers;
 use crate::error::{Error, Stage};
 use crate::proto::assembly::Refused;
 use crate::proto::envelope::{Envelope, Kind};
-use crate::proto::handshake::Shared;
+use crate::proto::shared::Shared;
 use crate::proto::window::cost;
 
 /// Most answers that wait for room: an honest peer asks for three.

@@ -10,7 +10,7 @@ use super::wakers::Wakers;
 use crate::error::{Error, Stage};
 use crate::proto::assembly::Assembly;
 use crate::proto::envelope::Kind;
-use crate::proto::handshake::Shared;
+use crate::proto::shared::Shared;
 use crate::proto::window::{ReceiveWindow, SendWindow};
 
 pub(super) struct State {

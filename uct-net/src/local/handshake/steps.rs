@@ -1,0 +1,180 @@
+//! The steps of a handshake over its socket, each with a limit.
+
+use std::task::Poll;
+use std::time::Duration;
+
+use ucs::Error as Status;
+use ucs::text::PeerText;
+
+use super::super::conn::Conn;
+use super::super::net::NetHandle;
+#[cfg(feature = "tls")]
+use super::super::session::Session;
+use super::super::socket::FrameSocket;
+#[cfg(feature = "tls")]
+use super::super::span::{Instrument, stage};
+#[cfg(feature = "tls")]
+use crate::TlsPeer;
+use crate::error::{Error, Result, Stage};
+use crate::proto::handshake::auth::{self, Nonce, Side};
+use crate::proto::handshake::{Failure, Frame, RawFrame, farewell};
+
+/// The remedy for a peer that was reached and does not continue.
+const NOT_CONTINUED: &str = "check that the peer is a program with uct-net whose Net is driven, and that the network drops no packets, nor long ones (MTU)";
+/// What a peer does that takes no bytes.
+const TAKE: &str = "take what this side sends";
+
+/// A handshake over a socket.
+pub(super) struct Steps<'a> {
+    pub(super) net: &'a NetHandle,
+    pub(super) socket: &'a FrameSocket,
+}
+
+/// A limit, and the option that it comes from.
+#[derive(Clone, Copy)]
+struct Limit {
+    time: Duration,
+    option: &'static str,
+}
+
+impl<'a> Steps<'a> {
+    pub(super) fn new(net: &'a NetHandle, socket: &'a FrameSocket) -> Steps<'a> {
+        Steps { net, socket }
+    }
+
+    /// The next frame; `what` the peer has to do, for errors.
+    pub(super) async fn frame(&self, what: &str) -> Result<RawFrame> {
+        self.limited(self.limit(), what, self.socket.receive()).await
+    }
+
+    /// The next frame of a client that has been given a lane to use.
+    pub(super) async fn use_of_lane(&self) -> Result<RawFrame> {
+        self.limited(self.lane_limit(), "use the lane", self.socket.receive()).await
+    }
+
+    /// Sends the bytes of a frame: a peer that reads nothing leaves no room for them.
+    pub(super) async fn send(&self, bytes: &[u8]) -> Result {
+        self.limited(self.limit(), TAKE, self.socket.send(bytes)).await
+    }
+
+    /// Waits until a message has come over a lane, the peer's first or the answer to this side's; or a frame has, which is returned. The outer
+    /// error is one of the socket, the inner one of the lane.
+    pub(super) async fn message_or_frame(&self, conn: &Conn) -> Result<Result<Option<RawFrame>>> {
+        let mut answer = std::pin::pin!(self.message(conn, false));
+        let mut frame = std::pin::pin!(self.socket.receive());
+        std::future::poll_fn(|context| {
+            if let Poll::Ready(answered) = answer.as_mut().poll(context) {
+                return Poll::Ready(Ok(answered.map(|()| None)));
+            }
+            frame.as_mut().poll(context).map(|frame| Ok(Ok(Some(frame?))))
+        })
+        .await
+    }
+
+    /// Waits until a message has come over a lane: the peer's first (`asked`), or the answer to this side's.
+    pub(super) async fn message(&self, conn: &Conn, asked: bool) -> Result {
+        let limit = self.net.options.lane_timeout;
+        let mut sleep = self.net.reactor.sleep(limit);
+        std::future::poll_fn(|context| match conn.poll_probe(asked, context) {
+            Ok(true) => Poll::Ready(Ok(())),
+            Err(error) => Poll::Ready(Err(error)),
+            Ok(false) => sleep.poll_due(context).map(|()| {
+                let reason = format!("no message came over the lane within {limit:?} (lane_timeout)");
+                Err(Error::new(Stage::Open, conn.peer(), Status::TIMED_OUT, reason)
+                    .hint("run uct_info --doctor on both sides, and check what the network drops"))
+            }),
+        })
+        .await
+    }
+
+    fn limit(&self) -> Limit {
+        Limit { time: self.net.options.handshake_timeout, option: "handshake_timeout" }
+    }
+
+    fn lane_limit(&self) -> Limit {
+        Limit { time: self.net.options.lane_timeout.saturating_mul(2), option: "twice lane_timeout" }
+    }
+
+    async fn limited<T>(&self, limit: Limit, what: &str, step: impl Future<Output = Result<T>>) -> Result<T> {
+        let mut sleep = self.net.reactor.sleep(limit.time);
+        let mut step = std::pin::pin!(step);
+        std::future::poll_fn(|context| {
+            if let Poll::Ready(outcome) = step.as_mut().poll(context) {
+                return Poll::Ready(outcome);
+            }
+            sleep.poll_due(context).map(|()| {
+                let reason = format!("the peer did not {what} within {:?} ({})", limit.time, limit.option);
+                Err(self.socket.failed(Status::TIMED_OUT, reason).hint(NOT_CONTINUED))
+            })
+        })
+        .await
+    }
+
+    /// The error of a machine that has failed.
+    pub(super) fn failed(&self, failure: Failure) -> Error {
+        let failed = |status, reason: String| self.socket.failed(status, reason);
+        match failure {
+            Failure::Bad(bad) if bad.is_newer => failed(Status::UNSUPPORTED, bad.reason),
+            Failure::Bad(bad) => failed(Status::IO_ERROR, bad.reason),
+            Failure::TooLong(bad) => failed(Status::INVALID_PARAM, bad.reason),
+            Failure::OutOfOrder(name) => {
+                failed(Status::IO_ERROR, format!("the peer sent {name} out of order"))
+            }
+            Failure::Rejected(reason) => {
+                failed(Status::REJECTED, format!("the peer rejected the connection: {reason}"))
+            }
+            Failure::NoKey(Side::Server) => {
+                failed(Status::REJECTED, "the peer does not know the shared key".to_owned())
+                    .hint("both sides need the same shared_key")
+            }
+            Failure::NoKey(Side::Client) => {
+                failed(Status::REJECTED, "the caller does not know the shared key".to_owned())
+            }
+            Failure::OneKey(reason) => failed(Status::REJECTED, reason.to_owned()),
+            Failure::GaveUp(reason) => {
+                let reason = format!("the peer gave up: {reason}");
+                Error::new(Stage::Choose, self.socket.peer(), Status::UNREACHABLE, reason)
+            }
+            Failure::TooManyLanes => {
+                failed(Status::REJECTED, "the peer tries one lane after the other".to_owned())
+            }
+            Failure::Lane(reason) => failed(Status::UNREACHABLE, reason),
+            Failure::NotAwaited => failed(Status::IO_ERROR, "a frame came that was not awaited".to_owned()),
+        }
+    }
+
+    /// The shared key, if there is one, and a fresh number.
+    pub(super) fn key(&self) -> Result<Option<(&'a [u8], Nonce)>> {
+        let Some(key) = &self.net.options.shared_key else { return Ok(None) };
+        let nonce = auth::nonce().map_err(|error| self.socket.failed(Status::IO_ERROR, error.to_string()))?;
+        Ok(Some((key, nonce)))
+    }
+}
+
+/// Completes TLS, within a limit for all of it.
+#[cfg(feature = "tls")]
+pub(crate) async fn secure(net: &NetHandle, socket: &FrameSocket, session: Session) -> Result<TlsPeer> {
+    let steps = Steps::new(net, socket);
+    let secured = steps.limited(steps.limit(), "complete TLS", socket.secure(session));
+    secured.instrument(stage!("tls")).await.map_err(|error| match error.status {
+        Status::CONNECTION_RESET => error.hint("it may not use TLS: set tls on both sides or on neither"),
+        _ => error,
+    })
+}
+
+/// Refuses a caller that expects other security, and waits until it has hung up, within a limit.
+pub(crate) async fn part(net: &NetHandle, socket: &FrameSocket) {
+    let parting = async {
+        socket.part().await;
+        Ok(())
+    };
+    let steps = Steps::new(net, socket);
+    let _ = steps.limited(steps.limit(), "hang up", parting).await;
+}
+
+/// Refuses a caller of which nothing is known yet.
+pub(crate) async fn refuse(net: &NetHandle, socket: &FrameSocket, reason: &str) -> Result {
+    let refusal = Frame::Refused { reason: PeerText::new(reason) };
+    let bytes = farewell(&refusal).map_err(|bad| socket.failed(Status::INVALID_PARAM, bad.reason))?;
+    Steps::new(net, socket).send(&bytes).await
+}

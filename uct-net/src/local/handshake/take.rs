@@ -1,0 +1,288 @@
+//! The side that is called.
+
+use std::rc::Rc;
+
+use ucs::text::PeerLines;
+use uct_core::select::{Explanation as Explained, PeerAddresses};
+use uct_core::{Iface, IfaceAddress, SocketSide};
+
+use super::super::announced;
+use super::super::conn::Conn;
+use super::super::connection::{Connection, Explanation};
+use super::super::lane::HalfLane;
+use super::super::net::NetHandle;
+use super::super::socket::FrameSocket;
+use super::super::standing::{Standing, add_accepted, is_for_socket};
+use super::forget::Forget;
+use super::lane;
+use super::steps::{Steps, part, refuse};
+use crate::error::Result;
+use crate::proto::handshake::server::{Acceptance, Action, Actions, Input};
+use crate::proto::handshake::{Awaits, End, Failure, Proposal, Server, Way};
+
+/// Longest explanation that is sent to a peer.
+const MAX_EXPLANATION: usize = 32 << 10;
+
+/// A caller that has said who it is, and waits for an answer.
+pub(crate) struct Caller {
+    pub(crate) private: Vec<u8>,
+    addresses: PeerAddresses,
+    machine: Server,
+}
+
+/// The server reads the client's first frame, after both have proved that they know the key, if one is required. A caller of another version,
+/// or with TLS, is told so.
+pub(crate) async fn read_hello(net: &NetHandle, socket: &FrameSocket) -> Result<Caller> {
+    let steps = Steps::new(net, socket);
+    // Each interface may be tried over the socket and by itself, and one that does not exist: a client that goes on is a mistake.
+    let lanes = 2 * net.selector.ifaces().len() + 1;
+    let mut machine = Server::new(steps.key()?, lanes);
+    loop {
+        let Awaits::Frame(what) = machine.awaits() else { return Err(steps.failed(Failure::NotAwaited)) };
+        let frame = match steps.frame(what).await {
+            Err(error) if error.status == ucs::Error::UNSUPPORTED => {
+                refuse(net, socket, &error.reason).await?;
+                part(net, socket).await;
+                return Err(error);
+            }
+            received => received?,
+        };
+        for action in machine.handle(Input::Received(&frame)) {
+            match action {
+                Action::Send(bytes) => steps.send(&bytes).await?,
+                Action::Introduced { private, addresses } => {
+                    return Ok(Caller { private, addresses, machine });
+                }
+                Action::Fail(failure) => {
+                    let error = steps.failed(failure);
+                    if error.status == ucs::Error::UNSUPPORTED {
+                        part(net, socket).await;
+                    }
+                    return Err(error);
+                }
+                Action::Open(..) | Action::Take | Action::Done => {
+                    return Err(steps.failed(Failure::NotAwaited));
+                }
+            }
+        }
+    }
+}
+
+/// Rejects a caller.
+pub(crate) async fn reject(
+    net: &NetHandle,
+    socket: &FrameSocket,
+    mut caller: Caller,
+    reason: &str,
+) -> Result {
+    let steps = Steps::new(net, socket);
+    for action in caller.machine.handle(Input::Rejected(reason)) {
+        match action {
+            Action::Send(bytes) => steps.send(&bytes).await?,
+            Action::Fail(failure) => return Err(steps.failed(failure)),
+            _ => {}
+        }
+    }
+    Ok(())
+}
+
+/// Runs the rest of the server's side.
+pub(crate) async fn take(
+    net: &NetHandle,
+    socket: &FrameSocket,
+    caller: Caller,
+    private: Vec<u8>,
+) -> Result<Connection> {
+    // The first lane's connection, if its endpoints need no more of each other.
+    let conn = match add_accepted(net, socket) {
+        Ok(conn) => conn,
+        Err(error) => {
+            reject(net, socket, caller, &error.reason).await?;
+            return Err(error);
+        }
+    };
+    let first = Some((Rc::clone(&conn), Forget::new(net, &conn)));
+    let Caller { private: clients, addresses, mut machine } = caller;
+    let steps = Steps::new(net, socket);
+    let addresses = announced::understood(net, addresses);
+    let standing = Standing::of(net, socket);
+    let verdicts = standing.permitted(&addresses).explain(&net.options.request, Some(&addresses));
+    let mut explanation = verdicts.to_string();
+    while explanation.len() > MAX_EXPLANATION {
+        // A line a candidate: the last ones are those that were rejected.
+        let end = explanation.trim_end_matches('\n').rfind('\n').map_or(0, |at| at + 1);
+        explanation.truncate(end);
+    }
+    let mut taking = Taking { steps: &steps, standing, verdicts, first, lane: None, tried: Vec::new() };
+    let mut actions = machine.handle(Input::Accepted(Acceptance {
+        private,
+        addresses: announced::own(net),
+        explanation: PeerLines::new(explanation),
+        end: lane::end(net, &conn, Vec::new()),
+    }));
+    drop(conn);
+    loop {
+        let mut next = Actions::new();
+        for action in actions {
+            match action {
+                Action::Send(bytes) => steps.send(&bytes).await?,
+                Action::Open(way, proposal) => {
+                    next = machine.handle(match taking.open(way, proposal) {
+                        Ok(end) => Input::Opened(end),
+                        Err(reason) => Input::Unable(reason),
+                    });
+                }
+                Action::Take => taking.take_socket()?,
+                Action::Done => return taking.done(clients),
+                Action::Fail(failure) => return Err(steps.failed(failure)),
+                Action::Introduced { .. } => return Err(steps.failed(Failure::NotAwaited)),
+            }
+        }
+        actions = match (next.is_empty(), machine.awaits()) {
+            (false, _) => next,
+            (true, Awaits::Frame(what)) => machine.handle(Input::Received(&steps.frame(what).await?)),
+            (true, Awaits::Use) => machine.handle(Input::Received(&steps.use_of_lane().await?)),
+            (true, Awaits::Message { .. }) => {
+                steps.message(taking.conn()?, true).await?;
+                machine.handle(Input::Asked)
+            }
+            (true, Awaits::Decision | Awaits::Nothing) => return Err(steps.failed(Failure::NotAwaited)),
+        };
+    }
+}
+
+/// A caller that is accepted, as far as it has come.
+struct Taking<'a> {
+    steps: &'a Steps<'a>,
+    standing: Standing<'a>,
+    verdicts: Explained,
+    /// The connection in the Welcome.
+    first: Option<(Rc<Conn>, Forget<'a>)>,
+    lane: Option<Lane<'a>>,
+    tried: Vec<(String, String)>,
+}
+
+/// A lane that the client has chosen.
+struct Lane<'a> {
+    iface: Iface,
+    conn: Rc<Conn>,
+    guard: Forget<'a>,
+    /// The client's address and end, of one over the socket of the handshake.
+    over_socket: Option<(IfaceAddress, End)>,
+}
+
+impl<'a> Taking<'a> {
+    fn conn(&self) -> Result<&Rc<Conn>> {
+        let lane = self.lane.as_ref();
+        lane.map(|lane| &lane.conn).ok_or_else(|| self.steps.failed(Failure::NotAwaited))
+    }
+
+    /// Opens this side's end of a lane, or, over the socket of the handshake, finds out whether that is possible. The error is for the client.
+    fn open(&mut self, way: Way, proposal: Proposal) -> std::result::Result<End, String> {
+        if let Some(lane) = self.lane.take() {
+            let reason = "no message crossed it both ways".to_owned();
+            self.tried.push((lane.iface.resource().to_string(), reason));
+        }
+        let (conn, guard) = match self.first.take().filter(|_| way.is_first()) {
+            Some(first) => first,
+            None => {
+                let conn = match add_accepted(self.steps.net, self.steps.socket) {
+                    Ok(conn) => conn,
+                    Err(error) => return Err(error.reason),
+                };
+                let guard = Forget::new(self.steps.net, &conn);
+                (conn, guard)
+            }
+        };
+        let transport = proposal.own.transport.clone();
+        let opened = match way.takes_socket() {
+            true => self.adopting(proposal).map(|(iface, over)| (iface, Some(over), Vec::new())),
+            false => self.beside(way, &proposal, &conn).map(|(iface, endpoint)| (iface, None, endpoint)),
+        };
+        match opened {
+            Ok((iface, over_socket, endpoint)) => {
+                let end = lane::end(self.steps.net, &conn, endpoint);
+                self.lane = Some(Lane { iface, conn, guard, over_socket });
+                Ok(end)
+            }
+            Err(reason) => {
+                let how = if way.takes_socket() { "over this socket" } else { "of the peer's choice" };
+                self.tried.push((format!("{transport} {how}"), reason.clone()));
+                Err(reason)
+            }
+        }
+    }
+
+    /// The interface that a client means, if it takes over the socket, and the client's own address for it.
+    fn adopting(&self, proposal: Proposal) -> std::result::Result<(Iface, (IfaceAddress, End)), String> {
+        let Steps { net, socket, .. } = self.steps;
+        let Proposal { mut own, theirs, end } = proposal;
+        let is_meant = |iface: &&Iface| {
+            is_for_socket(net, socket, iface) && announced::address(net, iface).as_ref() == Ok(&theirs)
+        };
+        let iface = net.selector.ifaces().iter().find(is_meant);
+        // Both have to mean the same: inside TLS, or in clear.
+        let is_same = own.transport == theirs.transport && announced::understand(net, &mut own);
+        let iface =
+            iface.filter(|_| is_same).ok_or("it has no such interface open that takes over this socket")?;
+        Ok((iface.clone(), (own, end)))
+    }
+
+    /// Opens an endpoint beside the socket of the handshake. Returns its interface and its address.
+    fn beside(
+        &self,
+        way: Way,
+        proposal: &Proposal,
+        conn: &Rc<Conn>,
+    ) -> std::result::Result<(Iface, Vec<u8>), String> {
+        let net = self.steps.net;
+        let Proposal { own: theirs, theirs: own, end } = proposal;
+        // One that carries messages inside TLS has another name, and takes over the handshake's socket only.
+        let is_meant = |iface: &&Iface| !net.options.wraps(iface) && iface.address().as_ref() == Ok(own);
+        let iface = net.selector.ifaces().iter().find(is_meant).ok_or("it has no such interface open")?;
+        if let Some(reason) = self.standing.refuses_beside(iface) {
+            return Err(reason);
+        }
+        let name = iface.resource().to_string();
+        let verdict = self.verdicts.candidates.iter().find(|candidate| candidate.name() == name);
+        if verdict.is_none_or(|candidate| candidate.cost().is_none()) {
+            return Err(format!("it found {name} unusable: see its explanation"));
+        }
+        let half =
+            HalfLane::open(iface, theirs, lane::on_failure(conn)).map_err(|error| error.to_string())?;
+        let endpoint = half.address().map_err(|error| format!("{name} has no endpoint address: {error}"))?;
+        if way.is_first() && !endpoint.is_empty() {
+            return Err(format!(
+                "endpoints of {name} need each other's addresses: the client has to wait for one"
+            ));
+        }
+        let lane =
+            half.connect(iface, theirs, &end.endpoint, end.token).map_err(|error| error.to_string())?;
+        conn.open(lane, end.window);
+        Ok((iface.clone(), endpoint))
+    }
+
+    /// Makes the socket of the handshake the lane.
+    fn take_socket(&self) -> Result {
+        let lane = self.lane.as_ref();
+        let lane = lane.and_then(|lane| Some((lane, lane.over_socket.as_ref()?)));
+        let (lane, (theirs, peer)) = lane.ok_or_else(|| self.steps.failed(Failure::NotAwaited))?;
+        lane::take_socket(self.steps, &lane.conn, &lane.iface, theirs, SocketSide::Accepted, peer)
+    }
+
+    fn done(self, private: Vec<u8>) -> Result<Connection> {
+        let Some(lane) = self.lane else { return Err(self.steps.failed(Failure::NotAwaited)) };
+        lane.guard.keep();
+        let net = self.steps.net;
+        if lane.over_socket.is_none() {
+            net.accepted.opened_beside(lane.conn.token().index());
+        }
+        let explanation = Explanation {
+            chosen: lane::name(net, &lane.iface),
+            ours: self.verdicts,
+            theirs: PeerLines::new("the peer chose; its own explanation has its verdicts"),
+            tried: self.tried,
+        };
+        Ok(Connection::new(net.clone(), lane.conn, lane.iface, explanation, private))
+    }
+}
