@@ -40,7 +40,8 @@ pub struct NetOptions {
     pub max_connections_per_source: usize,
     /// Descriptors of the process that stay free of callers. Default 32.
     pub reserved_descriptors: u32,
-    /// Time limit for the peer in each step of the handshake. Default 5 s.
+    /// Time limit for the peer in each step of the handshake. All steps of a caller together, TLS and the lanes that are tried aside, have twice this
+    /// time before it is returned by `accept`, and again when it is accepted. Default 5 s.
     pub handshake_timeout: Duration,
     /// Time limit for a lane to carry its first message in both directions; then the next candidate is tried. Default 2 s.
     pub lane_timeout: Duration,

@@ -24,7 +24,11 @@ fn options() -> NetOptions {
 
 /// The error of a listener whose caller does so much and then nothing.
 fn server_with(caller: impl FnOnce(String) + Send + 'static) -> uct_net::Error {
-    let net = net(options());
+    server_of(options(), caller)
+}
+
+fn server_of(options: NetOptions, caller: impl FnOnce(String) + Send + 'static) -> uct_net::Error {
+    let net = net(options);
     net.block_on(async {
         let mut listener = net.listen("127.0.0.1:0").await.expect("a listener");
         let address = listener.address();
@@ -73,6 +77,23 @@ fn a_caller_that_stalls_ends_at_the_limit_of_its_stage() {
         std::thread::sleep(Duration::from_millis(500));
     });
     expect(silent_lane, &["open a lane", "no message came over the lane", "150ms (lane_timeout)"]);
+}
+
+/// Each proposal comes in time, and is answered at once.
+#[test]
+fn lanes_that_do_not_exist_renew_no_limit() {
+    const STEP: Duration = Duration::from_secs(2);
+    const PACE: Duration = Duration::from_millis(900);
+    let error = server_of(NetOptions { handshake_timeout: STEP, ..options() }, |address| {
+        let mut call = Raw::new().call(&address, "posix/memory");
+        call.names_no_interface();
+        call.propose(raw::LANE);
+        while let Ok((raw::UNABLE, _)) = call.raw.read(&mut call.socket) {
+            std::thread::sleep(PACE);
+            call.propose(raw::LANE);
+        }
+    });
+    assert!(error.is_timeout() && error.to_string().contains("within 4s, the limit of all steps"), "{error}");
 }
 
 #[test]

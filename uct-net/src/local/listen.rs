@@ -322,7 +322,7 @@ impl Incoming {
     }
 
     /// Accepts the caller: chooses the transport with it and opens it. Done when a message has crossed in both directions. Each step has the
-    /// limit of [`crate::NetOptions::handshake_timeout`].
+    /// limit of [`crate::NetOptions::handshake_timeout`], all of them together have twice that, and lanes have time of their own.
     ///
     /// # Errors
     /// The caller has gone or does not reply in time, or no transport works.

@@ -30,7 +30,7 @@ pub(crate) async fn call(
     require: &[String],
     private: Vec<u8>,
 ) -> Result<Connection> {
-    let steps = Steps::new(net, socket);
+    let steps = Steps::of_client(net, socket);
     let (machine, mut actions) = Client::new(private, announced::own(net), steps.key()?);
     let mut call = Call { steps: &steps, machine, wanted: (requests, require), server: None, lane: None };
     loop {

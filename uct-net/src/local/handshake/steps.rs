@@ -1,7 +1,8 @@
-//! The steps of a handshake over its socket, each with a limit.
+//! The steps of a handshake over its socket: each has a limit, and all of them have one.
 
+use std::cell::Cell;
 use std::task::Poll;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use ucs::Error as Status;
 use ucs::text::PeerText;
@@ -23,11 +24,19 @@ use crate::proto::handshake::{Failure, Frame, RawFrame, farewell};
 const NOT_CONTINUED: &str = "check that the peer is a program with uct-net whose Net is driven, and that the network drops no packets, nor long ones (MTU)";
 /// What a peer does that takes no bytes.
 const TAKE: &str = "take what this side sends";
+/// Steps that may take their whole limit.
+const SLOW_STEPS: u32 = 2;
+/// Lanes that may take twice their limit each.
+const SLOW_LANES: u32 = 4;
 
 /// A handshake over a socket.
 pub(super) struct Steps<'a> {
     pub(super) net: &'a NetHandle,
     pub(super) socket: &'a FrameSocket,
+    begun: Instant,
+    /// The limit of all steps together; `None` on the side that calls, whose limit is that of connecting as a whole.
+    whole: Cell<Option<Duration>>,
+    lanes: Cell<u32>,
 }
 
 /// A limit, and the option that it comes from.
@@ -38,8 +47,25 @@ struct Limit {
 }
 
 impl<'a> Steps<'a> {
-    pub(super) fn new(net: &'a NetHandle, socket: &'a FrameSocket) -> Steps<'a> {
-        Steps { net, socket }
+    /// Those of the side that calls.
+    pub(super) fn of_client(net: &'a NetHandle, socket: &'a FrameSocket) -> Steps<'a> {
+        Steps { net, socket, begun: Instant::now(), whole: Cell::new(None), lanes: Cell::new(0) }
+    }
+
+    /// Those of the side that is called, up to the Hello or from then on. They have a limit together, which nothing that a caller sends renews.
+    pub(super) fn of_server(net: &'a NetHandle, socket: &'a FrameSocket) -> Steps<'a> {
+        let steps = Steps::of_client(net, socket);
+        steps.whole.set(Some(net.options.handshake_timeout.saturating_mul(SLOW_STEPS)));
+        steps
+    }
+
+    /// This side has opened a lane, which is given time for its first messages.
+    pub(super) fn add_lane(&self) {
+        if self.lanes.get() < SLOW_LANES {
+            self.lanes.set(self.lanes.get() + 1);
+            let time = self.lane_limit().time;
+            self.whole.set(self.whole.get().map(|whole| whole.saturating_add(time)));
+        }
     }
 
     /// The next frame; `what` the peer has to do, for errors.
@@ -96,14 +122,23 @@ impl<'a> Steps<'a> {
     }
 
     async fn limited<T>(&self, limit: Limit, what: &str, step: impl Future<Output = Result<T>>) -> Result<T> {
-        let mut sleep = self.net.reactor.sleep(limit.time);
+        let left = self.whole.get().map(|whole| whole.saturating_sub(self.begun.elapsed()));
+        let left = left.filter(|left| *left < limit.time);
+        let mut sleep = self.net.reactor.sleep(left.unwrap_or(limit.time));
         let mut step = std::pin::pin!(step);
         std::future::poll_fn(|context| {
             if let Poll::Ready(outcome) = step.as_mut().poll(context) {
                 return Poll::Ready(outcome);
             }
             sleep.poll_due(context).map(|()| {
-                let reason = format!("the peer did not {what} within {:?} ({})", limit.time, limit.option);
+                let reason = match self.whole.get().filter(|_| left.is_some()) {
+                    Some(whole) => format!(
+                        "the peer did not {what} within {whole:?}, the limit of all steps together (twice handshake_timeout, and twice \
+                         lane_timeout for each of {} lanes)",
+                        self.lanes.get()
+                    ),
+                    None => format!("the peer did not {what} within {:?} ({})", limit.time, limit.option),
+                };
                 Err(self.socket.failed(Status::TIMED_OUT, reason).hint(NOT_CONTINUED))
             })
         })
@@ -154,7 +189,7 @@ impl<'a> Steps<'a> {
 /// Completes TLS, within a limit for all of it.
 #[cfg(feature = "tls")]
 pub(crate) async fn secure(net: &NetHandle, socket: &FrameSocket, session: Session) -> Result<TlsPeer> {
-    let steps = Steps::new(net, socket);
+    let steps = Steps::of_client(net, socket);
     let secured = steps.limited(steps.limit(), "complete TLS", socket.secure(session));
     secured.instrument(stage!("tls")).await.map_err(|error| match error.status {
         Status::CONNECTION_RESET => error.hint("it may not use TLS: set tls on both sides or on neither"),
@@ -168,7 +203,7 @@ pub(crate) async fn part(net: &NetHandle, socket: &FrameSocket) {
         socket.part().await;
         Ok(())
     };
-    let steps = Steps::new(net, socket);
+    let steps = Steps::of_client(net, socket);
     let _ = steps.limited(steps.limit(), "hang up", parting).await;
 }
 
@@ -176,5 +211,5 @@ pub(crate) async fn part(net: &NetHandle, socket: &FrameSocket) {
 pub(crate) async fn refuse(net: &NetHandle, socket: &FrameSocket, reason: &str) -> Result {
     let refusal = Frame::Refused { reason: PeerText::new(reason) };
     let bytes = farewell(&refusal).map_err(|bad| socket.failed(Status::INVALID_PARAM, bad.reason))?;
-    Steps::new(net, socket).send(&bytes).await
+    Steps::of_client(net, socket).send(&bytes).await
 }

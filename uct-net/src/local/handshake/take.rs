@@ -33,7 +33,7 @@ pub(crate) struct Caller {
 /// The server reads the client's first frame, after both have proved that they know the key, if one is required. A caller of another version,
 /// or with TLS, is told so.
 pub(crate) async fn read_hello(net: &NetHandle, socket: &FrameSocket) -> Result<Caller> {
-    let steps = Steps::new(net, socket);
+    let steps = Steps::of_server(net, socket);
     // Each interface may be tried over the socket and by itself, and one that does not exist: a client that goes on is a mistake.
     let lanes = 2 * net.selector.ifaces().len() + 1;
     let mut machine = Server::new(steps.key()?, lanes);
@@ -75,7 +75,7 @@ pub(crate) async fn reject(
     mut caller: Caller,
     reason: &str,
 ) -> Result {
-    let steps = Steps::new(net, socket);
+    let steps = Steps::of_server(net, socket);
     for action in caller.machine.handle(Input::Rejected(reason)) {
         match action {
             Action::Send(bytes) => steps.send(&bytes).await?,
@@ -103,7 +103,7 @@ pub(crate) async fn take(
     };
     let first = Some((Rc::clone(&conn), Forget::new(net, &conn)));
     let Caller { private: clients, addresses, mut machine } = caller;
-    let steps = Steps::new(net, socket);
+    let steps = Steps::of_server(net, socket);
     let addresses = announced::understood(net, addresses);
     let standing = Standing::of(net, socket);
     let verdicts = standing.permitted(&addresses).explain(&net.options.request, Some(&addresses));
@@ -259,6 +259,7 @@ impl<'a> Taking<'a> {
         let lane =
             half.connect(iface, theirs, &end.endpoint, end.token).map_err(|error| error.to_string())?;
         conn.open(lane, end.window);
+        self.steps.add_lane();
         Ok((iface.clone(), endpoint))
     }
 
