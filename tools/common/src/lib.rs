@@ -6,6 +6,9 @@
 
 pub mod complete;
 
+/// The log and the text of peers, for programs that use no other part of that crate.
+pub use ucs::{log, text};
+
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;

@@ -4,8 +4,8 @@ use std::fmt;
 use std::time::Duration;
 
 use serde::Serialize;
-use ucs::text::Visible;
 use uct_core::attach::{self, AttachError, IfaceReport, LatencyReport, Snapshot, WorkerState};
+use uct_tools_common::text::Visible;
 
 /// The section.
 #[derive(Serialize)]

@@ -12,13 +12,13 @@ use futures_util::future::{Either, FutureExt, pending, select};
 use futures_util::stream::{FuturesUnordered, StreamExt};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use ucs::log::Limited;
-use ucs::text::{PeerText, Visible};
 use uct_core::select::{Explanation, Request};
 use uct_core::{Ep, Error as Status, Iface};
 use uct_net::local::{Connect, Connection, Listener, Net};
 use uct_net::{Error, Stage};
 use uct_tools_common::Failure;
+use uct_tools_common::log::Limited;
+use uct_tools_common::text::{PeerText, Visible};
 
 /// The client's private data.
 const PRIVATE: &[u8] = b"uct_perftest 2";
@@ -108,7 +108,7 @@ async fn first_client(listener: &mut Listener) -> uct_net::Result<Connection> {
     let refused = Limited::default();
     let warn = |words: std::fmt::Arguments<'_>| {
         if let Some(left_out) = refused.admit() {
-            ucs::log::warn!("{words}{left_out}");
+            uct_tools_common::log::warn!("{words}{left_out}");
         }
     };
     let mut opening = FuturesUnordered::from_iter([pending().boxed_local()]);

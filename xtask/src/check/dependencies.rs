@@ -95,6 +95,9 @@ fn refusal(manifest: &str, package: &str, on: &Relation) -> Option<&'static str>
         "examples" if package != "uct_hello_world" => {
             (&["uct-core", "uct-net"], "a program uses uct-core and uct-net alone")
         }
+        "tools" if package == "uct-tools-common" => {
+            (&["ucs", "uct-core"], "it gives the tools what they need of ucs")
+        }
         // Among them uct_hello_world, which is installed as the tools are.
         "examples" | "tools" => (
             &["uct-core", "uct-net", "uct-tools-common"],
