@@ -96,3 +96,29 @@ fn tasks_of_the_runtime_share_a_net_and_its_timers_while_it_sleeps() {
         .expect("a driver")
         .expect("both sides");
 }
+
+#[test]
+fn a_driver_that_ends_or_is_dropped_leaves_the_net_to_another_one() {
+    let net = std::rc::Rc::new(net(NetOptions { wait: Wait::Sleep, ..support::patient() }));
+    let drive = |time: Duration| {
+        let net = std::rc::Rc::clone(&net);
+        tokio::task::spawn_local(async move { net.run_until(tokio::time::sleep(time)).await })
+    };
+    tokio::task::LocalSet::new().block_on(&runtime(), async {
+        let _first = drive(LIMIT * 2);
+        for is_dropped in [false, true] {
+            let second = drive(if is_dropped { LIMIT } else { Duration::from_millis(20) });
+            tokio::time::sleep(Duration::from_millis(10)).await;
+            if is_dropped {
+                second.abort();
+            }
+            let _ = second.await;
+            // Only the first one is left to drive the timer.
+            tokio::select! {
+                biased;
+                () = tokio::time::sleep(LIMIT) => panic!("nothing drives the net"),
+                () = net.sleep(Duration::from_millis(5)) => {}
+            }
+        }
+    });
+}

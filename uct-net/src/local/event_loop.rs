@@ -21,6 +21,7 @@ impl Net {
     pub(super) async fn drive<F: IntoFuture>(&self, mut events: impl EventLoop, future: F) -> F::Output {
         let net = self.inner.clone();
         let _ = net.check_fork();
+        let _driver = Driver(&net);
         let mut future = pin!(future.into_future());
         let mut idle = Idle::new(net.wait.get());
         poll_fn(|context| {
@@ -40,6 +41,18 @@ impl Net {
             Poll::Pending
         })
         .await
+    }
+}
+
+/// One that ends, or is dropped, leaves the net to the others that sleep.
+struct Driver<'a>(&'a NetHandle);
+
+impl Drop for Driver<'_> {
+    fn drop(&mut self) {
+        // In a child of a fork they are the parent's.
+        if self.0.check_fork().is_ok() {
+            self.0.reactor.rouse();
+        }
     }
 }
 

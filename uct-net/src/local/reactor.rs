@@ -11,6 +11,8 @@ use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use slab::Slab;
+#[cfg(any(feature = "async-io", feature = "tokio"))]
+use smallvec::SmallVec;
 use ucs::event_set::{EventBuffer, EventSet, Events};
 use ucs::memory::fork::{ForkGuard, Forked};
 use ucs::sys::SystemError;
@@ -32,9 +34,9 @@ pub(crate) struct Reactor {
     timers_made: Cell<u64>,
     /// Handshakes that are under way.
     handshakes: Cell<usize>,
-    /// The driver, while it sleeps in a runtime that may run other tasks of the thread meanwhile.
-    #[cfg(feature = "tokio")]
-    sleeper: Cell<Option<Waker>>,
+    /// The drivers that sleep in a runtime, which may run other tasks of the thread meanwhile. Mostly there is one.
+    #[cfg(any(feature = "async-io", feature = "tokio"))]
+    sleepers: RefCell<SmallVec<[Waker; 1]>>,
 }
 
 /// Who waits for a descriptor.
@@ -80,8 +82,8 @@ impl Reactor {
             timers: RefCell::default(),
             timers_made: Cell::new(0),
             handshakes: Cell::new(0),
-            #[cfg(feature = "tokio")]
-            sleeper: Cell::new(None),
+            #[cfg(any(feature = "async-io", feature = "tokio"))]
+            sleepers: RefCell::default(),
         })
     }
 
@@ -124,16 +126,21 @@ impl Reactor {
         Ok(self.fire() || woken)
     }
 
-    /// The driver sleeps from now on, unless a task of the same thread finds something for it to do.
-    #[cfg(feature = "tokio")]
+    /// A driver sleeps from now on, unless a task of the same thread finds something for it to do.
+    #[cfg(any(feature = "async-io", feature = "tokio"))]
     pub(crate) fn sleeps(&self, driver: Waker) {
-        self.sleeper.set(Some(driver));
+        let mut sleepers = self.sleepers.borrow_mut();
+        if !sleepers.iter().any(|other| other.will_wake(&driver)) {
+            sleepers.push(driver);
+        }
     }
 
-    /// Wakes the driver for work that no descriptor reports: data that a task has sent, an earlier timer.
+    /// Wakes the drivers for work that no descriptor reports: data that a task has sent, an earlier timer, the end of one of them.
     pub(crate) fn rouse(&self) {
-        #[cfg(feature = "tokio")]
-        self.sleeper.take().into_iter().for_each(wake);
+        #[cfg(any(feature = "async-io", feature = "tokio"))]
+        if !self.sleepers.borrow().is_empty() {
+            self.sleepers.take().into_iter().for_each(wake);
+        }
     }
 
     /// Whether a handshake is under way: its peer probably answers within microseconds.
