@@ -18,6 +18,9 @@ use clap::Args;
 /// The step that compares config/uct.toml. `test` has built the program for it.
 pub const CONFIG: &str = "config/uct.toml";
 
+/// Features that compile code of their own; all other steps build them together.
+const NET_FEATURES: [&str; 6] = ["async-io", "axum", "futures-io", "hyper", "tls", "tokio"];
+
 /// What to check.
 #[derive(Args, Debug)]
 pub struct Options {
@@ -32,6 +35,10 @@ pub fn run(workspace: &Workspace, options: &Options) -> Outcome {
     run_steps(workspace, &mut steps, Targets::All);
     let bare = ["check", "--package", "uct-core", "--no-default-features"];
     steps.run("core without transports", || cargo_step(workspace, &bare));
+    for feature in NET_FEATURES {
+        let alone = ["check", "--package", "uct-net", "--features", feature];
+        steps.run(&format!("uct-net with {feature} alone"), || cargo_step(workspace, &alone));
+    }
     steps.run(CONFIG, || config::run(workspace, &config::Options { check: true }));
     // `test` has it among the other tests.
     steps.run("layout of the plugin boundary", || cargo_step(workspace, &["test", "--package", "uct-abi"]));
