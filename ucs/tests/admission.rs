@@ -65,6 +65,20 @@ fn a_source_at_its_limit_has_to_make_room_itself_and_the_one_with_the_most_if_al
 }
 
 #[test]
+fn of_sources_with_as_many_entries_the_oldest_entry_gives_way_whatever_their_addresses() {
+    for addresses in [[1, 2, 3], [3, 2, 1], [2, 3, 1]] {
+        let (mut places, now) = (Places::new(Limits::shared(3)), Instant::now());
+        for (id, address) in (0..3).zip(addresses) {
+            places.add(id, source(address), now);
+        }
+        for id in 0..3 {
+            assert_eq!(places.ask(source(4), false, (now, Duration::ZERO), |_| true), Vacancy::Instead(id));
+            places.add(3 + id, source(4 + id), now);
+        }
+    }
+}
+
+#[test]
 fn a_burst_is_waited_for_and_silent_callers_without_end_are_not() {
     let [first, memory] = [Duration::from_secs(1), Duration::from_secs(10)];
     let begun = Instant::now();
@@ -133,11 +147,11 @@ fn expected(
     loop {
         let gives_way =
             |entry: &&Entry| !entry.is_kept && entry.is_old && (!is_at_limit || entry.source == asker);
-        let crowded =
-            model.iter().filter(gives_way).map(|entry| (count(model, entry.source), entry.source)).max();
-        let Some((_, source)) = crowded else { return Vacancy::None };
-        let oldest = model.iter().position(|entry| gives_way(&entry) && entry.source == source);
-        let oldest = &mut model[oldest.unwrap()];
+        let most = model.iter().filter(gives_way).map(|entry| count(model, entry.source)).max();
+        // The oldest come first.
+        let is_next = |entry: &Entry| gives_way(&entry) && Some(count(model, entry.source)) == most;
+        let Some(next) = model.iter().position(is_next) else { return Vacancy::None };
+        let oldest = &mut model[next];
         if !has_spoken(oldest.id) {
             return Vacancy::Instead(oldest.id);
         }

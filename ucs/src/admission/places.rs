@@ -1,5 +1,6 @@
 //! The places of one kind, and which entry gives way to which.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::hash::Hash;
 use std::time::{Duration, Instant};
@@ -30,7 +31,7 @@ impl Limits {
 }
 
 /// Entries and their sources. An entry is silent until [`Places::keep`] says otherwise, and a silent one that is old enough gives way: the
-/// oldest one of the source with the most entries, or of the new one's source if that has as many as it may.
+/// oldest one of the sources with the most entries, or of the new one's source if that has as many as it may.
 ///
 /// A source below its limit gets a place as long as there is a silent entry, of whatever source, that is old enough. Each operation
 /// takes time logarithmic in the number of entries, counted over the life of an entry.
@@ -41,8 +42,9 @@ pub struct Places<K> {
     sources: HashMap<Source, Share<K>>,
     /// Silent entries that were never old enough to give way, the oldest first.
     young: BTreeMap<u64, K>,
-    /// The sources with others of them, by their numbers of entries.
-    crowded: BTreeSet<(usize, Source)>,
+    /// The sources with others of them, by their numbers of entries; of as many, by their oldest such entry: which addresses a source has
+    /// decides nothing.
+    crowded: BTreeSet<(usize, Reverse<u64>, Source)>,
     /// Entries so far.
     made: u64,
 }
@@ -68,6 +70,14 @@ enum Standing {
 struct Share<K> {
     count: usize,
     silent: BTreeMap<u64, K>,
+}
+
+impl<K> Share<K> {
+    /// Its place among the sources with silent entries, if it has one.
+    fn place(&self, source: Source) -> Option<(usize, Reverse<u64>, Source)> {
+        let (&oldest, _) = self.silent.first_key_value()?;
+        Some((self.count, Reverse(oldest), source))
+    }
 }
 
 /// Whether there is a place.
@@ -224,10 +234,10 @@ impl<K: Copy + Eq + Hash> Places<K> {
         }
     }
 
-    /// Takes out the oldest silent entry of a source, or of the one with the most entries.
+    /// Takes out the oldest silent entry of a source, or of those with the most entries.
     fn oldest(&mut self, source: Option<Source>, mut is_silent: impl FnMut(K) -> bool) -> Option<K> {
         loop {
-            let source = source.or_else(|| self.crowded.last().map(|&(_, source)| source))?;
+            let source = source.or_else(|| self.crowded.last().map(|&(.., source)| source))?;
             let (_, &id) = self.sources.get(&source)?.silent.first_key_value()?;
             if is_silent(id) {
                 self.remove(id);
@@ -240,12 +250,12 @@ impl<K: Copy + Eq + Hash> Places<K> {
     /// Changes what a source has, and its place among the others.
     fn change(&mut self, source: Source, change: impl FnOnce(&mut Share<K>)) {
         let share = self.sources.entry(source).or_insert_with(|| Share { count: 0, silent: BTreeMap::new() });
-        if !share.silent.is_empty() {
-            self.crowded.remove(&(share.count, source));
+        if let Some(place) = share.place(source) {
+            self.crowded.remove(&place);
         }
         change(share);
-        if !share.silent.is_empty() {
-            self.crowded.insert((share.count, source));
+        if let Some(place) = share.place(source) {
+            self.crowded.insert(place);
         }
         if share.count == 0 {
             self.sources.remove(&source);
