@@ -2,13 +2,15 @@
 //! handshake goes over that endpoint ([`Channel`]), which then becomes the lane if it is the one that is chosen.
 
 use std::cell::{Cell, RefCell};
-use std::collections::VecDeque;
+use std::collections::BTreeMap;
 use std::future::poll_fn;
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
+use std::time::{Duration, Instant};
 
 use ucs::Error as Status;
+use ucs::admission::{Limits, Places, Source, Vacancy};
 use ucs::text::PeerText;
 use uct_core::cm::{Cm, CmData, CmEp, CmEvent, CmToken, ConnectOptions, Listener, Request};
 use uct_core::{Capabilities, Iface, IfaceAddress, OpenError};
@@ -26,8 +28,8 @@ use crate::proto::lane_address::LaneAddress;
 
 /// Used without being asked for: every listener accepts TCP connections.
 const ALWAYS_USED: &str = "tcp";
-/// Callers that a listener has not accepted yet, for each listener; TCP callers wait in the system's queue of the socket. Further ones are
-/// rejected.
+/// Callers that a listener has not accepted yet, for each listener; TCP callers wait in the system's queue of the socket. Beyond it,
+/// the oldest one of the source with the most is rejected.
 const MAX_WAITING: usize = 1024;
 /// The private data of that rejection.
 const FULL: &[u8] = b"too many callers wait; try again";
@@ -276,15 +278,23 @@ pub(crate) struct CmListener {
 
 /// Requests that the listener has not accepted yet.
 struct Waiting {
-    requests: RefCell<VecDeque<Request>>,
+    requests: RefCell<Requests>,
     waker: Cell<Option<Waker>>,
     agenda: Rc<Agenda>,
+}
+
+/// The oldest first. Beyond [`MAX_WAITING`], the oldest one of the source with the most gives way, so no host keeps others out.
+struct Requests {
+    places: Places<u64>,
+    waiting: BTreeMap<u64, Request>,
+    made: u64,
 }
 
 impl CmListener {
     pub(crate) fn new(net: &NetHandle, name: &str, place: &Place) -> Result<CmListener> {
         let (cm, address) = open(net, name, Stage::Listen, place)?;
-        let (requests, waker, agenda) = (RefCell::default(), Cell::default(), Rc::clone(&net.agenda));
+        let (waker, agenda) = (Cell::default(), Rc::clone(&net.agenda));
+        let requests = RefCell::new(Requests::new());
         let waiting = Rc::new(Waiting { requests, waker, agenda });
         let queue = Rc::clone(&waiting);
         let listener = cm
@@ -295,7 +305,7 @@ impl CmListener {
 
     /// The next request; registers the waker if there is none yet.
     pub(crate) fn next(&self, context: &Context<'_>) -> Option<Request> {
-        let next = self.waiting.requests.borrow_mut().pop_front();
+        let next = self.waiting.requests.borrow_mut().take_oldest();
         if next.is_none() {
             self.waiting.waker.set(Some(context.waker().clone()));
         }
@@ -332,13 +342,36 @@ impl CmListener {
 
 impl Waiting {
     fn add(&self, request: Request) {
-        let mut requests = self.requests.borrow_mut();
-        if requests.len() >= MAX_WAITING {
-            let _ = request.reject(FULL);
-            return;
+        let refused = self.requests.borrow_mut().add(request);
+        if let Some(refused) = refused {
+            let _ = refused.reject(FULL);
         }
-        requests.push_back(request);
-        drop(requests);
         self.agenda.wake_later(self.waker.take());
+    }
+}
+
+impl Requests {
+    fn new() -> Requests {
+        Requests { places: Places::new(Limits::shared(MAX_WAITING)), waiting: BTreeMap::new(), made: 0 }
+    }
+
+    /// Adds one; returns the one that gives way to it.
+    fn add(&mut self, request: Request) -> Option<Request> {
+        let (source, now) = (Source::of(request.peer().ip()), Instant::now());
+        let gives_way = match self.places.ask(source, false, (now, Duration::ZERO), |_| true) {
+            Vacancy::Free => None,
+            Vacancy::Instead(number) => self.waiting.remove(&number),
+            Vacancy::None => return Some(request),
+        };
+        self.places.add(self.made, source, now);
+        self.waiting.insert(self.made, request);
+        self.made += 1;
+        gives_way
+    }
+
+    fn take_oldest(&mut self) -> Option<Request> {
+        let (number, request) = self.waiting.pop_first()?;
+        self.places.remove(number);
+        Some(request)
     }
 }
