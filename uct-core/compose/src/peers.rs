@@ -11,13 +11,13 @@ use std::rc::Rc;
 
 use ucs::log::Limited;
 use uct_plugin::memory::{Accessor, Regions};
-use uct_plugin::rma::{Malformed, Opcode, Request, Target};
+use uct_plugin::rma::{Answer, Malformed, Opcode, Request, Target};
 use uct_plugin::{Error, PeerAddress, Result};
 
 use crate::plugin::{PluginEp, PluginIface};
 use crate::wire::{CHANNEL, HEAD, Head, Kind};
 
-/// Largest number of peers in the table. A further one replaces the one that has been idle longest, of those of the interface with the most.
+/// Largest number of peers in the table. A further one replaces another one ([`Peers::tidy`]).
 const MOST_PEERS: usize = 256;
 /// Largest number of queued responses to one peer.
 const MOST_ANSWERS: usize = 512;
@@ -48,6 +48,8 @@ struct Peer {
     target: Target,
     answers: RefCell<VecDeque<Vec<u8>>>,
     refused: Cell<u32>,
+    /// One of its requests had a right key.
+    has_key: Cell<bool>,
     is_cut_off: Cell<bool>,
     has_responses: Cell<bool>,
     /// The number of its last request.
@@ -93,10 +95,13 @@ impl Peers {
         if request.opcode == Opcode::Get && request.length as usize > served.get_segment {
             return Err(Malformed("a get requests more than a message may contain"));
         }
-        let Some(answer) = peer.target.serve(served.regions, served.accessor, frame)? else { return Ok(()) };
-        if answer.is_refusal() {
+        let answer = peer.target.serve(served.regions, served.accessor, frame)?;
+        if answer.as_ref().is_some_and(Answer::is_refusal) {
             peer.refused.set(peer.refused.get() + 1);
+        } else {
+            peer.has_key.set(true);
         }
+        let Some(answer) = answer else { return Ok(()) };
         self.push(peer, answer.to_vec());
         drop(answer);
         if peer.refused.get() > MOST_REFUSED {
@@ -148,6 +153,7 @@ impl Peers {
             target: Target::default(),
             answers: RefCell::default(),
             refused: Cell::new(0),
+            has_key: Cell::new(false),
             is_cut_off: Cell::new(false),
             has_responses: Cell::new(false),
             last: Cell::new(number),
@@ -197,8 +203,9 @@ impl Peers {
         }
     }
 
-    /// Removes peers whose interface is gone, and of too many peers those that have been idle longest of the interface with the most of them: tokens
-    /// that one interface makes up push out no response to another. No call of the plugin's is on the stack.
+    /// Removes peers whose interface is gone, and of too many peers those without a right key first, and those that have been idle longest of the
+    /// interface with the most of them: tokens that one interface makes up push out no response to another, and interfaces that are made up none to
+    /// a peer that was given a key. No call of the plugin's is on the stack.
     pub(crate) fn tidy(&self) {
         let mut known = self.known.borrow_mut();
         let is_gone = |peer: &Peer| peer.ep.failure().is_some();
@@ -206,16 +213,18 @@ impl Peers {
             known.values().filter(|peer| is_gone(peer)).map(|peer| peer.token).collect();
         let excess = (known.len() - forgotten.len()).saturating_sub(MOST_PEERS);
         if excess > 0 {
-            let mut tokens = HashMap::<&[u8], Vec<(bool, u64, u64)>>::new();
+            let mut tokens = HashMap::<(bool, &[u8]), Vec<(bool, u64, u64)>>::new();
             for peer in known.values().filter(|peer| !is_gone(peer)) {
                 let token = (peer.has_responses.get(), peer.last.get(), peer.token);
-                tokens.entry(&peer.sender).or_default().push(token);
+                tokens.entry((peer.has_key.get(), &peer.sender)).or_default().push(token);
             }
             // The last of each is the first to go.
             tokens.values_mut().for_each(|own| own.sort_unstable_by(|one, other| other.cmp(one)));
             for _ in 0..excess {
-                let most = tokens.values_mut().max_by_key(|own| (own.len(), Reverse(own.last().copied())));
-                forgotten.extend(most.and_then(Vec::pop).map(|(.., token)| token));
+                let most = tokens.iter_mut().max_by_key(|((has_key, _), own)| {
+                    (!has_key && !own.is_empty(), own.len(), Reverse(own.last().copied()))
+                });
+                forgotten.extend(most.and_then(|(_, own)| own.pop()).map(|(.., token)| token));
             }
         }
         let gone: Vec<_> = forgotten.iter().filter_map(|token| known.remove(token)).collect();

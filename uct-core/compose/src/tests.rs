@@ -27,6 +27,8 @@ const LONGEST: usize = 512;
 const HERE: [u8; 8] = *b"here\0\0\0\0";
 /// Another interface's.
 const THERE: [u8; 8] = *b"there\0\0\0";
+/// What the addresses of interfaces begin with that somebody has made up.
+const MADE_UP: &[u8] = b"made";
 
 struct WireMd;
 
@@ -72,7 +74,7 @@ impl Iface for Wire {
     }
 
     fn is_reachable(&self, peer: PeerAddress<'_>, _scope: Scope) -> Result<(), String> {
-        if [HERE, THERE].iter().any(|known| known == peer.iface) {
+        if [HERE, THERE].iter().any(|known| known == peer.iface) || peer.iface.starts_with(MADE_UP) {
             Ok(())
         } else {
             Err("there is nobody".to_owned())
@@ -352,6 +354,40 @@ fn made_up_tokens_of_one_interface_push_out_no_response_to_another() {
         Head::read(frame).is_some_and(|(head, _)| head == Head { kind: Kind::Answer, token: HONEST })
     };
     assert!(answers.iter().any(|(_, frame)| is_honest(frame)), "{} other responses", answers.len());
+}
+
+#[test]
+fn interfaces_that_are_made_up_without_a_key_push_out_no_response_to_a_peer_with_one() {
+    const HONEST: [u64; 2] = [1, 2];
+    let bench = Bench::new();
+    let (ep, mut memory) = (bench.ep(), vec![0u8; 8]);
+    let (key, address) = bench.key(&mut memory);
+    let mut request = ep.sender.initiator.put(&key, address, 1).unwrap();
+    let mut framed = || {
+        let mut head = [0; MAX_REQUEST];
+        let length = request.write(&mut head);
+        request.secret ^= 1;
+        [&head[..length], &[9]].concat()
+    };
+    let (right, wrong) = (framed(), framed());
+    bench.wire.room.set(0);
+    for token in HONEST {
+        bench.inject(Kind::Request, token, &[&THERE[..], &right].concat());
+    }
+    for token in 3..=1000_u32 {
+        let from = [MADE_UP, &token.to_le_bytes()].concat();
+        bench.inject(Kind::Request, token.into(), &[&from[..], &wrong].concat());
+        bench.settle();
+    }
+    assert_eq!(bench.iface.peers.len(), 256);
+    bench.wire.room.set(usize::MAX);
+    bench.iface.peers.answer();
+    let answers = bench.wire.frames.take();
+    for token in HONEST {
+        let expected = Some(Head { kind: Kind::Answer, token });
+        let is_its = |frame: &[u8]| Head::read(frame).map(|(head, _)| head) == expected;
+        assert!(answers.iter().any(|(_, frame)| is_its(frame)), "no response for {token}");
+    }
 }
 
 #[test]
