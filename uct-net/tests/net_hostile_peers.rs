@@ -154,6 +154,19 @@ fn a_flood_of_shared_memory_ends_its_connection() {
         },
         "shared memory is malformed",
     );
+    // Keys that are none would take more memory than the window.
+    ends(
+        |hostile| {
+            let _ = hostile.send(raw::SHARE, WINDOW, &[0; 2000]);
+        },
+        "shared memory is malformed",
+    );
+    ends(
+        |hostile| {
+            let _ = hostile.send(raw::OFFER, WINDOW, &[0; 2000]);
+        },
+        "offer is malformed",
+    );
 }
 
 #[test]

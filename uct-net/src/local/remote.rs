@@ -13,7 +13,7 @@ use uct_core::{
 use super::connection::{Connection, Send};
 use crate::error::{Error, Result, Stage};
 use crate::proto::envelope::Kind;
-use crate::proto::shared::Shared;
+use crate::proto::shared::{MAX_KEY, Shared};
 
 /// Memory that the peer has shared: its length, and the key to access it.
 #[derive(Clone, Debug)]
@@ -56,9 +56,13 @@ impl Connection {
     /// memory is deregistered. Done when the transport has the message.
     ///
     /// # Errors
-    /// The connection has failed, or the memory belongs to another transport.
+    /// The connection has failed, or the memory belongs to another transport, or its key has more than 1024 bytes.
     pub async fn share(&self, memory: &Memory) -> Result {
         let key = memory.packed_key().map_err(|status| self.failed(status, "the memory has no key"))?;
+        if key.len() > MAX_KEY {
+            let reason = format!("a key of {} bytes; at most {MAX_KEY} are sent", key.len());
+            return Err(self.failed(Status::UNSUPPORTED, reason));
+        }
         let shared = Shared { address: memory.address(), length: memory.len() as u64, key };
         let ticket = self.conn().queue(Kind::Share, shared.to_bytes())?;
         poll_fn(|context| self.conn().poll_left(ticket, context)).await

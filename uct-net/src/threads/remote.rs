@@ -58,7 +58,7 @@ impl Connection {
     /// Sends address and key of memory ([`Connection::allocate`]) to the peer, as [`crate::local::Connection::share`].
     ///
     /// # Errors
-    /// The connection has failed, or the memory belongs to another transport or another `Net`.
+    /// The connection has failed, or the memory belongs to another transport or another `Net`, or its key has more than 1024 bytes.
     pub fn share(&self, memory: &Memory) -> Operation<()> {
         let begin = |entered: &Entered<'_>, local: local::Connection| {
             let memory = self.owned(entered, memory.confined());

@@ -17,7 +17,7 @@ use super::offer::{Offer, Read, Source, TransferMode};
 use super::state::{Outgoing, State, Ticket};
 use crate::error::Error;
 use crate::proto::envelope::Kind;
-use crate::proto::shared::Shared;
+use crate::proto::shared::{MAX_KEY, Shared};
 
 /// What a connection needs for large messages.
 #[derive(Clone)]
@@ -82,7 +82,7 @@ impl Lane {
                 return TransferMode::Parts;
             }
         };
-        let Ok(key) = memory.packed_key() else {
+        let Some(key) = memory.packed_key().ok().filter(|key| key.len() <= MAX_KEY) else {
             *data = memory.into_bytes().unwrap_or_else(|memory| memory.to_vec());
             return TransferMode::Parts;
         };
@@ -97,8 +97,8 @@ impl Lane {
         if !memory.domain().is_same(&large.domain) || !memory.access().contains(Access::REMOTE_GET) {
             return None;
         }
-        let shared =
-            Shared { address: slice.address()?, length: slice.len() as u64, key: memory.packed_key().ok()? };
+        let key = memory.packed_key().ok().filter(|key| key.len() <= MAX_KEY)?;
+        let shared = Shared { address: slice.address()?, length: slice.len() as u64, key };
         let source = Source::Slice(slice.clone());
         Some(TransferMode::Offer { source, description: shared.to_bytes(), is_sent: false })
     }
