@@ -35,15 +35,20 @@ struct Mapping {
 /// # Errors
 /// It cannot be known: there is no /proc, or it is not shown to this process.
 pub fn permitted(range: Range<usize>) -> Result<Permitted, SystemError> {
+    permitted_with(queried, range)
+}
+
+/// By this query, or by the text where the kernel does not have it, or a sandbox refuses it.
+fn permitted_with(
+    query: impl Fn(&File, usize) -> std::io::Result<Option<Mapping>>,
+    range: Range<usize>,
+) -> Result<Permitted, SystemError> {
     let system = |error| SystemError::new(format!("read {MAPS}"), error);
     let maps = File::open(MAPS).map_err(system)?;
-    match permitted_by(range.clone(), |address| queried(&maps, address)) {
-        Err(error) if error.raw_os_error() == Some(libc::ENOTTY) => {
-            let mut lines = BufReader::new(maps).lines();
-            permitted_by(range, |address| listed(&mut lines, address)).map_err(system)
-        }
-        answer => answer.map_err(system),
-    }
+    permitted_by(range.clone(), |address| query(&maps, address)).or_else(|_refused| {
+        let mut lines = BufReader::new(&maps).lines();
+        permitted_by(range, |address| listed(&mut lines, address)).map_err(system)
+    })
 }
 
 /// `next` returns the mapping with an address, or the first one behind it. It is asked for ascending addresses.
@@ -211,6 +216,18 @@ mod tests {
         assert_eq!(pages.permitted(0..6 * page), (4 * page, 2 * page));
         assert_eq!(pages.permitted(4 * page..5 * page), (4 * page, 4 * page));
         assert_eq!(pages.permitted(5 * page..6 * page), (6 * page, 6 * page));
+    }
+
+    #[test]
+    fn the_text_is_read_where_the_query_is_refused() {
+        let page = page_size();
+        let pages = Pages::new(&[ALL, READ]);
+        for refusal in [libc::ENOTTY, libc::EPERM, libc::ENOSYS, libc::EINVAL] {
+            let refuse = |_: &File, _| Err(std::io::Error::from_raw_os_error(refusal));
+            let permitted = permitted_with(refuse, pages.start..pages.start + 2 * page).unwrap();
+            assert_eq!(permitted.readable_to - pages.start, 2 * page);
+            assert_eq!(permitted.writable_to - pages.start, page);
+        }
     }
 
     #[test]
