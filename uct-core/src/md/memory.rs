@@ -354,11 +354,11 @@ impl Memory {
     pub fn slice(&self, range: impl RangeBounds<usize>) -> MemorySlice {
         let start = match range.start_bound() {
             Bound::Included(&start) => start,
-            Bound::Excluded(&before) => before + 1,
+            Bound::Excluded(&before) => before.saturating_add(1),
             Bound::Unbounded => 0,
         };
         let end = match range.end_bound() {
-            Bound::Included(&last) => last + 1,
+            Bound::Included(&last) => last.saturating_add(1),
             Bound::Excluded(&end) => end,
             Bound::Unbounded => self.len(),
         };
@@ -600,7 +600,7 @@ mod tests {
         assert!(registered(&iface, Vec::new()).is_empty());
         memory.write(0, &7_u64.to_ne_bytes());
         assert_eq!(memory.load_u64(0), 7);
-        for outside in [5..=8, 0..=8] {
+        for outside in [5..=8, 0..=8, 0..=usize::MAX] {
             assert!(panics(|| drop(memory.slice(outside))));
         }
     }

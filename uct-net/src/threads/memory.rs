@@ -94,11 +94,11 @@ impl Memory {
     pub fn slice(&self, range: impl RangeBounds<usize>) -> MemorySlice {
         let start = match range.start_bound() {
             Bound::Included(&start) => start,
-            Bound::Excluded(&before) => before + 1,
+            Bound::Excluded(&before) => before.saturating_add(1),
             Bound::Unbounded => 0,
         };
         let end = match range.end_bound() {
-            Bound::Included(&last) => last + 1,
+            Bound::Included(&last) => last.saturating_add(1),
             Bound::Excluded(&end) => end,
             Bound::Unbounded => self.length,
         };
