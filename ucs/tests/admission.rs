@@ -3,14 +3,18 @@
 
 #[path = "../testing/property.rs"]
 mod property;
+#[path = "../testing/skip.rs"]
+mod skip;
 
 use std::net::IpAddr;
+use std::process::Command;
 use std::time::{Duration, Instant};
 
 use proptest::prelude::*;
 
 use ucs::admission::{Limits, Patience, Places, Source, Vacancy};
 use ucs::sys::peer::Credentials;
+use ucs::sys::process::credentials;
 
 const PATIENCE: Duration = Duration::from_millis(10);
 const SOURCES: u32 = 4;
@@ -32,6 +36,32 @@ fn a_source_is_an_address_or_a_network_or_a_process_or_another_user() {
     let sources = [of("10.0.0.1"), of("fd00:0:0:7::1"), process(7, 1000), process(7, 1001), of("::1")];
     let shown = sources.map(|source| source.to_string());
     assert_eq!(shown, ["10.0.0.1", "fd00:0:0:7::/64", "process 7", "user 1001", "::/64"]);
+}
+
+/// In the process in a user namespace.
+const UNMAPPED: &str = "UCS_TEST_UNMAPPED";
+
+#[test]
+fn a_user_namespace_that_maps_no_user_tells_none_from_this_one() {
+    let own = credentials().effective_uid;
+    let process = |pid| Credentials { pid, uid: own };
+    if std::env::var_os(UNMAPPED).is_some() {
+        // Every user has this number, and may have any number of processes.
+        assert!(!process(1).is_of_user(own));
+        assert_eq!(Source::of_process(process(1), own), Source::of_process(process(2), own));
+        return;
+    }
+    let here = std::thread::current();
+    let mut inside = Command::new("unshare");
+    inside.arg("--user").arg(std::env::current_exe().expect("this program has a path"));
+    inside.args(["--exact", here.name().expect("the test's")]).env(UNMAPPED, "1");
+    match Command::new("unshare").args(["--user", "true"]).status() {
+        Ok(status) if status.success() => {}
+        refused => return skip::skip("root", format_args!("no user namespace can be made: {refused:?}")),
+    }
+    let ended = inside.output().expect("it starts");
+    assert!(ended.status.success(), "{}", String::from_utf8_lossy(&ended.stdout));
+    assert!(process(1).is_of_user(own) && !process(1).is_of_user(own + 1));
 }
 
 #[test]

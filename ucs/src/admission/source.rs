@@ -32,7 +32,7 @@ impl Source {
     /// That of the process at the other end of a Unix socket, where this one runs as user `own`. Processes of another user are not told
     /// apart: that user can start any number.
     pub fn of_process(peer: Credentials, own: u32) -> Source {
-        match peer.uid == own {
+        match peer.is_of_user(own) {
             true => Source(PROCESS | u64::from(peer.pid)),
             false => Source(USER | u64::from(peer.uid)),
         }

@@ -3,8 +3,9 @@
 //! Used by shared-memory transports and by the host, which refuse other users. Built on `SO_PEERCRED`.
 
 use std::os::fd::{AsRawFd, BorrowedFd};
+use std::sync::LazyLock;
 
-use super::SystemError;
+use super::{SystemError, read};
 
 /// The process at the other end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -13,6 +14,26 @@ pub struct Credentials {
     pub pid: u32,
     /// The effective user in our user namespace.
     pub uid: u32,
+}
+
+/// The number by which the kernel reports a user that a user namespace does not map.
+static UNMAPPED: LazyLock<u32> =
+    LazyLock::new(|| read::value("/proc/sys/kernel/overflowuid").unwrap_or(65_534));
+
+impl Credentials {
+    /// Whether it is a process of that user and of no other, as far as the kernel tells: in a user namespace that maps some users only, all the
+    /// others have one number, and it may be the number of one that is mapped, too.
+    pub fn is_of_user(self, uid: u32) -> bool {
+        self.uid == uid && (uid != *UNMAPPED || maps_all_users())
+    }
+}
+
+/// Whether this user namespace maps every user.
+fn maps_all_users() -> bool {
+    // Of each line: the first user inside, the first outside, how many.
+    let count = |line: &str| line.split_whitespace().nth(2)?.parse::<u64>().ok();
+    let map = read::text("/proc/self/uid_map").unwrap_or_default();
+    map.lines().filter_map(count).sum::<u64>() >= u64::from(u32::MAX)
 }
 
 impl std::fmt::Display for Credentials {

@@ -36,7 +36,7 @@ impl<'a> Standing<'a> {
             Origin::Address(address) => (is_of_this_machine(address), false),
             Origin::Process(peer) => {
                 let own = credentials().effective_uid;
-                (true, peer.is_some_and(|peer| peer.uid == own || peer.uid == 0))
+                (true, peer.is_some_and(|peer| peer.is_of_user(own) || peer.is_of_user(0)))
             }
         };
         let is_proved = is_known || net.options.shared_key.is_some() || socket.is_certified();
