@@ -1,4 +1,5 @@
-//! Callers of a listener that send anything at any time: the listener lives, and honest callers are served meanwhile.
+//! Callers of a listener that send anything at any time: the listener lives, and honest callers are served meanwhile. So are other tasks while
+//! one reads what such a caller sends.
 
 #[path = "../../ucs/testing/seed.rs"]
 mod seed;
@@ -82,6 +83,39 @@ fn callers_that_send_random_bytes_do_not_keep_honest_ones_away() {
                     connection.close().within(LIMIT).await?;
                 }
             }
+            Ok(())
+        },
+    );
+}
+
+#[test]
+fn messages_without_bytes_keep_no_task_in_one_poll_of_a_stream() {
+    const COUNT: usize = 1000;
+    pair(
+        support::patient(),
+        async |net, mut listener| {
+            let connection = listener.accept().await?.accept().await?;
+            // All messages come ahead of it.
+            net.within(LIMIT, connection.shared()).await.expect("it comes")?;
+            let (mut stream, mut byte, mut polls) = (connection.into_stream(), [0], 0);
+            let read = std::future::poll_fn(|context| {
+                polls += 1;
+                stream.poll_read(context, &mut byte)
+            });
+            assert_eq!(net.within(LIMIT, read).await.expect("a byte comes")?, 1);
+            assert_eq!(&byte, b"x");
+            assert!(polls > COUNT / 100, "{COUNT} messages in {polls} polls");
+            Ok(())
+        },
+        async |net, address| {
+            let connection = net.connect(address).await?;
+            for _ in 0..COUNT {
+                connection.send(b"").await?;
+            }
+            connection.send(b"x").await?;
+            let memory = connection.allocate(64)?;
+            connection.share(&memory).await?;
+            net.within(LIMIT, connection.closed()).await.expect("the end");
             Ok(())
         },
     );

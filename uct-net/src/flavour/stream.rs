@@ -7,6 +7,9 @@ use ucs::memory::copy;
 use super::Flavour;
 use crate::error::Result;
 
+/// Most messages without bytes that one poll skips: a peer may send them faster than they are skipped.
+const MAX_EMPTY: usize = 64;
+
 /// A connection as a stream of bytes. Features `futures-io` and `tokio` add the traits `AsyncRead` and `AsyncWrite` of these crates. A poll
 /// never blocks. Dropping the stream drops the connection.
 #[derive(Debug)]
@@ -38,8 +41,15 @@ impl<C: Flavour> Stream<C> {
 
     /// The bytes that were received and not read yet; empty at the end.
     pub fn poll_fill(&mut self, context: &mut Context<'_>) -> Poll<Result<&[u8]>> {
+        let mut left = MAX_EMPTY;
         while self.message.as_ref().is_none_or(|message| self.read == message.len()) {
-            self.message = None;
+            if self.message.take().is_some() {
+                left -= 1;
+            }
+            if left == 0 {
+                context.waker().wake_by_ref();
+                return Poll::Pending;
+            }
             match ready!(self.connection.poll_message(context)) {
                 Ok(message) => self.message = Some(message),
                 Err(error) if error.is_closed_by_peer() => return Poll::Ready(Ok(&[])),
