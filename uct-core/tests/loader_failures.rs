@@ -275,7 +275,7 @@ fn a_plugin_that_refuses_to_start_says_why_on_one_line() {
     let modules = Modules::new();
     modules.bad("shy", &["REFUSES"]);
     let kind = modules.only_failure_of("shy");
-    let words = "there is no such hardware in this machine";
+    let words = r"there is no such hardware\nin this machine";
     assert_kind!(kind, Kind::Init { status: Status::NO_DEVICE, reason } if reason == words, Init);
 }
 
