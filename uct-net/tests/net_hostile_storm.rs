@@ -12,6 +12,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, mpsc};
+use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use futures_util::future::{Either, FutureExt, pending, select};
@@ -460,6 +461,68 @@ fn strangers_without_end_that_stop_in_any_step_keep_no_honest_caller_out_of_stre
     let _alone = alone();
     stream_beside_strangers(Vec::new());
     stream_beside_strangers(first_step());
+}
+
+/// How many of these callers a listener has answered, or hung up on.
+fn answered(callers: &[TcpStream]) -> usize {
+    callers.iter().filter(|caller| caller.peek(&mut [0]).is_ok()).count()
+}
+
+/// Most callers that a task takes before others have a turn.
+const MOST: usize = 128;
+
+/// Callers in the queue of a listener: they have said the first step, and say nothing more.
+fn queued(address: &str) -> Vec<TcpStream> {
+    let words = first_step();
+    let call = |_| {
+        let mut caller = TcpStream::connect(address).expect("the queue has room");
+        caller.write_all(&words).expect("sent");
+        caller.set_nonblocking(true).expect("set");
+        caller
+    };
+    (0..permit(CALLS)).map(call).collect()
+}
+
+#[test]
+fn a_task_that_accepts_lets_others_go_on_whatever_the_queue_has() {
+    let _alone = alone();
+    let server = uct_net::Net::new(&support::context(), options()).expect("a net");
+    let mut listener = server.block_on(server.listen("127.0.0.1:0")).expect("a listener");
+    let callers = queued(listener.address());
+    let (begun, mut taken, mut in_a_row) = (Instant::now(), 0, 0);
+    while taken < callers.len() {
+        assert!(begun.elapsed() < LIMIT, "{taken} of {} were taken", callers.len());
+        match listener.poll_accept(&mut Context::from_waker(Waker::noop())) {
+            Poll::Ready(incoming) => drop(incoming.expect("a caller")),
+            Poll::Pending => {
+                in_a_row = 0;
+                continue;
+            }
+        }
+        taken += 1;
+        in_a_row += 1;
+        assert!(in_a_row <= MOST, "{in_a_row} in a row");
+    }
+}
+
+#[test]
+fn a_poll_of_streams_begins_a_bounded_number_of_connections_whatever_the_queue_has() {
+    let _alone = alone();
+    let server = uct_net::Net::new(&support::context(), options()).expect("a net");
+    let mut streams = server.block_on(server.listen("127.0.0.1:0")).expect("a listener").into_streams();
+    let callers = queued(streams.address());
+    let count = callers.len();
+    // At first the places are full, and then each caller takes the place of one before it.
+    let (begun, mut before) = (Instant::now(), 0);
+    while before < count {
+        assert!(begun.elapsed() < LIMIT, "{before} of {count} are answered");
+        let polled = streams.poll_next(&mut Context::from_waker(Waker::noop()));
+        assert!(polled.is_pending(), "none of them goes on");
+        let now = answered(&callers);
+        assert!(now - before <= MOST, "{} at once", now - before);
+        before = now;
+        std::thread::sleep(Duration::from_millis(10));
+    }
 }
 
 /// Descriptors that the process may have which is a listener that strangers hold connections to.

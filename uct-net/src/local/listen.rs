@@ -31,6 +31,8 @@ const BACKLOG: i32 = 4096;
 const PORTS: u32 = 16;
 /// Callers that are taken, at most, before those that were taken go on.
 const ACCEPTS: usize = 64;
+/// Callers that are returned, at most, before other tasks have a turn: more may come than one task can accept.
+const IN_A_ROW: usize = 64;
 /// Connections that [`Listener::poll_open`] opens at once.
 const MAX_OPENING: usize = 128;
 /// How long a listener waits when the system refuses to take a caller, for instance for want of descriptors. The caller stays in the queue.
@@ -50,6 +52,8 @@ pub struct Listener {
     opening: Crowd<Connection>,
     /// The rest of [`REFUSED`].
     pause: Option<Sleep>,
+    /// The rest of [`IN_A_ROW`].
+    turn: usize,
 }
 
 /// A caller that waits to be accepted. Dropping this rejects it.
@@ -97,7 +101,15 @@ impl Listen {
             }
         };
         let half_open = Crowd::new(net.options.max_half_open);
-        Ok(Listener { net, socket, by, half_open, opening: Crowd::new(MAX_OPENING), pause: None })
+        Ok(Listener {
+            net,
+            socket,
+            by,
+            half_open,
+            opening: Crowd::new(MAX_OPENING),
+            pause: None,
+            turn: IN_A_ROW,
+        })
     }
 }
 
@@ -135,6 +147,11 @@ impl Listener {
 
     pub(crate) fn poll_accept(&mut self, context: &mut Context<'_>) -> Poll<Result<Incoming>> {
         self.net.check_fork().map_err(|forked| Error::forked(Stage::Listen, self.address(), forked))?;
+        if self.turn == 0 {
+            self.turn = IN_A_ROW;
+            context.waker().wake_by_ref();
+            return Poll::Pending;
+        }
         if self.pause.as_mut().is_some_and(|pause| pause.poll_due(context).is_ready()) {
             self.pause = None;
         }
@@ -176,8 +193,10 @@ impl Listener {
         }
         self.half_open.go_on(context);
         if let Some(incoming) = self.half_open.take() {
+            self.turn -= 1;
             return Poll::Ready(Ok(incoming));
         }
+        self.turn = IN_A_ROW;
         if !(is_asked && is_by_asked) && (left == 0 || !self.half_open.is_full()) {
             // There is room again, and no task waits for the socket.
             context.waker().wake_by_ref();
