@@ -138,6 +138,15 @@ fn a_silent_caller_is_disconnected() {
     );
 }
 
+/// A Hello without private data and with no interface.
+fn empty_hello() -> Vec<u8> {
+    let mut bytes = b"UCTN\x05\x01\0\0".to_vec();
+    let body = [&b"\x01\x80\0\0\0\0\x02\x80"[..], &7_u32.to_le_bytes(), b"UCTA\x01\0\0"].concat();
+    bytes.extend_from_slice(&(body.len() as u32).to_le_bytes());
+    bytes.extend_from_slice(&body);
+    bytes
+}
+
 #[test]
 fn a_caller_that_leaves_in_the_middle_is_an_error_of_that_caller_alone() {
     pair(
@@ -149,15 +158,45 @@ fn a_caller_that_leaves_in_the_middle_is_an_error_of_that_caller_alone() {
             listener.accept().await?.accept().await.map(|_| ())
         },
         async |net, address| {
-            // A Hello without private data and with no interface.
-            let mut bytes = b"UCTN\x05\x01\0\0".to_vec();
-            let body = [&b"\x01\x80\0\0\0\0\x02\x80"[..], &7_u32.to_le_bytes(), b"UCTA\x01\0\0"].concat();
-            bytes.extend_from_slice(&(body.len() as u32).to_le_bytes());
-            bytes.extend_from_slice(&body);
             let mut caller = TcpStream::connect(&address).expect("the listener lives");
-            caller.write_all(&bytes).expect("sent");
+            caller.write_all(&empty_hello()).expect("sent");
             drop(caller);
             net.connect(&address).within(LIMIT).await.map(|_| ())
         },
     );
+}
+
+#[test]
+fn a_caller_that_has_reset_its_connection_is_of_its_source_still() {
+    let options = NetOptions { max_connections_per_source: 1, ..support::patient() };
+    let net = support::net(options);
+    net.block_on(async {
+        let mut listener = net.listen("127.0.0.1:0").await?;
+        let address = listener.address();
+        let (opened, ends) = (std::sync::mpsc::channel(), std::sync::mpsc::channel::<()>());
+        let to_end = ends.0;
+        let holder = std::thread::spawn(move || {
+            let net = support::net(support::patient());
+            net.block_on(async {
+                let connection = net.connect(&address).await?;
+                let mut second = TcpStream::connect(&address).expect("the listener lives");
+                second.write_all(&empty_hello()).expect("sent");
+                opened.0.send(second).expect("the listener waits");
+                let _ = ends.1.recv_timeout(LIMIT);
+                drop(connection);
+                Ok::<_, uct_net::Error>(())
+            })
+        });
+        let held = listener.accept().await?.accept().await?;
+        let incoming = listener.accept().await?;
+        let second = socket2::Socket::from(opened.1.recv_timeout(LIMIT).expect("a caller"));
+        second.set_linger(Some(Duration::ZERO)).expect("set");
+        drop(second);
+        let error = incoming.accept().await.expect_err("the caller is gone");
+        drop((to_end, held));
+        holder.join().expect("the holder's thread")?;
+        assert!(error.to_string().contains("max_connections_per_source"), "{error}");
+        Ok::<_, uct_net::Error>(())
+    })
+    .expect("the listener goes on");
 }

@@ -23,7 +23,8 @@ use crate::proto::envelope::Token;
 
 /// What carries the bytes.
 pub(crate) enum HandshakeLink {
-    Socket(Watched<Raw>),
+    /// And what the system has reported of the peer, which it does no more once the peer has reset the connection.
+    Socket(Watched<Raw>, Origin),
     /// And the peer's address, by the connection manager.
     Channel(Box<Channel>, SocketAddr),
 }
@@ -55,10 +56,19 @@ pub(crate) enum LaneSource {
 }
 
 impl HandshakeLink {
+    /// Over a socket that is connected to an address, or without one to a process of this machine.
+    pub(crate) fn of_socket(socket: Watched<Raw>, peer: Option<SocketAddr>) -> HandshakeLink {
+        let origin = match peer {
+            Some(address) => Origin::Address(address),
+            None => Origin::Process(peer_credentials(socket.get().as_fd()).ok()),
+        };
+        HandshakeLink::Socket(socket, origin)
+    }
+
     /// The interface that it goes over already, and the peer's, where a connection manager has made it.
     pub(crate) fn ends(&self) -> Option<(&Iface, &IfaceAddress)> {
         match self {
-            HandshakeLink::Socket(_) => None,
+            HandshakeLink::Socket(..) => None,
             HandshakeLink::Channel(channel, _) => Some(channel.ends()),
         }
     }
@@ -67,19 +77,14 @@ impl HandshakeLink {
     pub(crate) fn origin(&self) -> Origin {
         match self {
             HandshakeLink::Channel(_, address) => Origin::Address(*address),
-            HandshakeLink::Socket(socket) => {
-                match socket.get().0.peer_addr().ok().and_then(|peer| peer.as_socket()) {
-                    Some(address) => Origin::Address(address),
-                    None => Origin::Process(peer_credentials(socket.get().as_fd()).ok()),
-                }
-            }
+            HandshakeLink::Socket(_, origin) => *origin,
         }
     }
 
     /// Whether it has one of the last descriptors, of which so many are reserved.
     pub(crate) fn is_among_last(&self, reserved: u32) -> bool {
         match self {
-            HandshakeLink::Socket(socket) => descriptors::is_among_last(socket.get(), reserved),
+            HandshakeLink::Socket(socket, _) => descriptors::is_among_last(socket.get(), reserved),
             HandshakeLink::Channel(..) => false,
         }
     }
@@ -87,7 +92,7 @@ impl HandshakeLink {
     /// Whether an interface may take it over as a lane.
     pub(crate) fn suits(&self, iface: &Iface) -> bool {
         match self {
-            HandshakeLink::Socket(_) => iface.adopts(),
+            HandshakeLink::Socket(..) => iface.adopts(),
             HandshakeLink::Channel(channel, _) => channel.ends().0.resource() == iface.resource(),
         }
     }
@@ -96,7 +101,7 @@ impl HandshakeLink {
     #[cfg(feature = "tls")]
     pub(crate) fn socket(&self) -> Option<BorrowedFd<'_>> {
         match self {
-            HandshakeLink::Socket(socket) => Some(socket.get().as_fd()),
+            HandshakeLink::Socket(socket, _) => Some(socket.get().as_fd()),
             HandshakeLink::Channel(..) => None,
         }
     }
@@ -104,7 +109,7 @@ impl HandshakeLink {
     /// What becomes the lane of a connection, to the peer's token. No bytes are sent or received any more.
     pub(crate) fn hand_over(&self, conn: &Rc<Conn>, peer: Token) -> Result<LaneSource> {
         match self {
-            HandshakeLink::Socket(socket) => {
+            HandshakeLink::Socket(socket, _) => {
                 socket.get().as_fd().try_clone_to_owned().map(LaneSource::Socket)
             }
             HandshakeLink::Channel(channel, _) => match channel.hand_over(conn, peer) {
@@ -117,8 +122,8 @@ impl HandshakeLink {
     /// Sends no more.
     pub(crate) fn shut_down(&self) {
         match self {
-            HandshakeLink::Socket(socket) if socket.check_fork().is_err() => {}
-            HandshakeLink::Socket(socket) => drop(socket.get().0.shutdown(std::net::Shutdown::Write)),
+            HandshakeLink::Socket(socket, _) if socket.check_fork().is_err() => {}
+            HandshakeLink::Socket(socket, _) => drop(socket.get().0.shutdown(std::net::Shutdown::Write)),
             HandshakeLink::Channel(channel, _) => channel.shut_down(),
         }
     }
@@ -130,7 +135,7 @@ impl HandshakeLink {
         mut attempt: impl FnMut(&mut dyn Bytes) -> Result<T>,
     ) -> Poll<Result<T>> {
         match self {
-            HandshakeLink::Socket(socket) => socket.poll_read(context, |raw| attempt(&mut &raw.0)),
+            HandshakeLink::Socket(socket, _) => socket.poll_read(context, |raw| attempt(&mut &raw.0)),
             HandshakeLink::Channel(channel, _) => channel.poll_read(context, |bytes| attempt(bytes)),
         }
     }
@@ -142,7 +147,7 @@ impl HandshakeLink {
         mut attempt: impl FnMut(&mut dyn Bytes) -> Result<T>,
     ) -> Poll<Result<T>> {
         match self {
-            HandshakeLink::Socket(socket) => socket.poll_write(context, |raw| attempt(&mut &raw.0)),
+            HandshakeLink::Socket(socket, _) => socket.poll_write(context, |raw| attempt(&mut &raw.0)),
             HandshakeLink::Channel(channel, _) => channel.poll_write(context, |bytes| attempt(bytes)),
         }
     }

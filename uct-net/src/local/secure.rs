@@ -34,12 +34,8 @@ pub(crate) async fn accept(net: &NetHandle, socket: &FrameSocket) -> Result<Opti
         Ok(peer) => Ok(Some(peer)),
         Err(error) => {
             if error.status == Status::UNSUPPORTED {
-                handshake::refuse(
-                    net,
-                    socket,
-                    "this listener requires TLS: set tls on both sides or on neither",
-                )
-                .await?;
+                let reason = "this listener requires TLS: set tls on both sides or on neither";
+                let _ = handshake::refuse(net, socket, reason).await;
             }
             handshake::part(net, socket).await;
             Err(error)

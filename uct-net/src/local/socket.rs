@@ -207,24 +207,18 @@ impl ListeningSocket {
             };
             let (socket, address) = accepted.map_err(|error| failed(error.to_string()))?;
             socket.set_nonblocking(true).map_err(|error| failed(error.to_string()))?;
-            let peer = match address.as_socket() {
+            let address = address.as_socket();
+            let peer = match address {
                 Some(address) => address.to_string(),
                 None => format!("a program at {}", self.place),
             };
-            FrameSocket::new(reactor, socket, peer).map_err(|error| failed(error.to_string()))
+            let socket = watch(reactor, socket).map_err(|error| failed(error.to_string()))?;
+            Ok(FrameSocket::over(reactor, HandshakeLink::of_socket(socket, address), peer))
         })
     }
 }
 
 impl FrameSocket {
-    fn new(
-        reactor: &Rc<Reactor>,
-        socket: Socket,
-        peer: String,
-    ) -> Result<FrameSocket, ucs::sys::SystemError> {
-        Ok(FrameSocket::over(reactor, HandshakeLink::Socket(watch(reactor, socket)?), peer))
-    }
-
     /// Over what a connection manager has connected to a peer at `address`.
     pub(crate) fn of_channel(
         reactor: &Rc<Reactor>,
@@ -323,7 +317,7 @@ impl FrameSocket {
             socket.poll_write(context, |raw| match raw.0.take_error()? {
                 Some(error) => Err(error),
                 None => match raw.0.peer_addr() {
-                    Ok(_) => Ok(()),
+                    Ok(address) => Ok(address.as_socket()),
                     Err(error) if error.kind() == std::io::ErrorKind::NotConnected => {
                         Err(std::io::ErrorKind::WouldBlock.into())
                     }
@@ -331,8 +325,8 @@ impl FrameSocket {
                 },
             })
         });
-        connected.await.map_err(failed)?;
-        Ok(FrameSocket::over(reactor, HandshakeLink::Socket(socket), place.to_string()))
+        let peer = connected.await.map_err(failed)?;
+        Ok(FrameSocket::over(reactor, HandshakeLink::of_socket(socket, peer), place.to_string()))
     }
 
     /// Sends the bytes of a frame.

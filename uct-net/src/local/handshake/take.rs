@@ -41,7 +41,7 @@ pub(crate) async fn read_hello(net: &NetHandle, socket: &FrameSocket) -> Result<
         let Awaits::Frame(what) = machine.awaits() else { return Err(steps.failed(Failure::NotAwaited)) };
         let frame = match steps.frame(what).await {
             Err(error) if error.status == ucs::Error::UNSUPPORTED => {
-                refuse(net, socket, &error.reason).await?;
+                let _ = refuse(net, socket, &error.reason).await;
                 part(net, socket).await;
                 return Err(error);
             }
@@ -97,7 +97,8 @@ pub(crate) async fn take(
     let conn = match add_accepted(net, socket) {
         Ok(conn) => conn,
         Err(error) => {
-            reject(net, socket, caller, &error.reason).await?;
+            // The error is this one, whether or not the caller is there to be told.
+            let _ = reject(net, socket, caller, &error.reason).await;
             return Err(error);
         }
     };
