@@ -21,7 +21,7 @@ use uct_tools_common::log::Limited;
 use uct_tools_common::text::{PeerText, Visible};
 
 /// The client's private data.
-const PRIVATE: &[u8] = b"uct_perftest 2";
+const PRIVATE: &[u8] = b"uct_perftest 3";
 /// Most messages that have arrived and were not asked for.
 const MOST_WAITING: usize = 64;
 /// Time for which a client tries again while there is no listener.
@@ -31,7 +31,7 @@ const RETRY_INTERVAL: Duration = Duration::from_millis(50);
 const FAREWELL: Duration = Duration::from_secs(1);
 
 /// The private data of the client's further connections.
-const FURTHER: &[u8] = b"uct_perftest 2, measured";
+const FURTHER: &[u8] = b"uct_perftest 3, measured";
 
 /// What a message holds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,6 +51,8 @@ pub(crate) enum Kind {
     Done = 6,
     /// One side gives up; a human-readable reason.
     Failed = 7,
+    /// The server has the plan and serves this client: further connections are expected from now on.
+    Agreed = 8,
 }
 
 /// The other side.

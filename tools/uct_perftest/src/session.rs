@@ -115,6 +115,7 @@ fn client_talk(
         Err(failure) => return Err(peer.give_up(failure)),
     };
     peer.send_value(Kind::Plan, &plan)?;
+    peer.receive(Kind::Agreed)?;
     let chosen = Chosen::of(peer.iface(), &setup::of_named(options, peer.explanation().clone()));
     output.begin(options, &plan, &chosen, &left_out)?;
     let side = side(peer, &plan, Role::Active, options)?;
@@ -168,6 +169,7 @@ fn server_talk(
         Err(failure) => return Err(peer.give_up(failure)),
     };
     begins(&plan, peer.iface())?;
+    peer.send(Kind::Agreed, &[])?;
     let side = side(peer, &plan, Role::Passive, options)?;
     let serve = || {
         for case in &plan.cases {
