@@ -359,7 +359,7 @@ fn a_listener_that_is_another_program_is_an_error_with_that_reason() {
     });
     let error = call(patient(), address);
     assert_eq!((error.stage, error.status), (Stage::Dial, Status::REJECTED));
-    assert!(error.to_string().contains("not\u{fffd}[2J here"), "{error}");
+    assert!(error.to_string().contains(r"not\u{1b}[2J here"), "{error}");
 
     // It accepts, and sends nothing or garbage over the lane.
     for bytes in [None, Some(&b"SSH-2.0-OpenSSH"[..])] {
