@@ -244,7 +244,8 @@ impl Peer {
     fn send_within(&mut self, limit: Duration, kind: Kind, body: &[u8]) -> Result<(), Failure> {
         let message = [&[kind as u8], body].concat();
         match self.net.block_on(self.net.within(limit, self.connection.send(&message))) {
-            Some(sent) => sent.map_err(|error| gone(&error)),
+            // A peer that has given up has said why before it closed.
+            Some(sent) => sent.map_err(|error| self.given_up().unwrap_or_else(|| gone(&error))),
             None => Err(self.silent("receive")),
         }
     }
