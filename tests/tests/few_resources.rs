@@ -41,10 +41,11 @@ fn command(program: &str, arguments: &[&str]) -> Command {
     process::command(directory().join(program), arguments)
 }
 
-/// A program under a limit: `nofile`, `as`, `memlock` or `nproc`.
+/// A program under a limit: `nofile`, `as`, `memlock` or `nproc`. The C library reserves 64 MiB of addresses for each thread that allocates
+/// while another one does, so which call fails for want of them would depend on the processors: it has one arena.
 fn limited((limit, value): (&str, u64), program: &Path, arguments: &[&str]) -> Command {
     let mut command = process::command("prlimit", &[&format!("--{limit}={value}")]);
-    command.arg(program).args(arguments);
+    command.arg(program).args(arguments).env("MALLOC_ARENA_MAX", "1");
     command
 }
 
