@@ -83,7 +83,7 @@ impl Schedule {
         self.calls.get() >= self.look_at.get() && self.look_at_tick(clock::ticks())
     }
 
-    /// Fast calls have an epoch of as many calls; it is over in a millisecond. Others have one of as much time.
+    /// Fast calls, up to 31 µs apart, have an epoch of as many calls: 1024 of them take 32 ms at most. That of slower ones ends at the next look.
     #[inline(never)]
     fn look_at_tick(&self, now: u64) -> bool {
         let stride = match self.stride.look_again(now, self.fast_look, SLOW_PATH_INTERVAL) {
