@@ -1,5 +1,5 @@
 //! The tools and `uct_hello_world` with few descriptors, little memory, no more threads, and outputs that are full: they do what they can, or end
-//! with an error in words; none panics, none is ended by a signal, and a server whose descriptors strangers took serves afterwards.
+//! with a readable error; none panics, none is ended by a signal, and a server whose descriptors idle callers took serves afterwards.
 
 #[path = "../../ucs/testing/port.rs"]
 mod port;
@@ -49,14 +49,14 @@ fn limited((limit, value): (&str, u64), program: &Path, arguments: &[&str]) -> C
     command
 }
 
-/// It has ended by itself, in words if it failed.
+/// It has ended by itself, with a reason if it failed.
 #[track_caller]
 fn is_orderly(ended: &Ended, what: &str) {
     let Ended { code, stdout, stderr } = ended;
-    let is_failure_in_words = *code == Some(1) && !stderr.trim().is_empty();
+    let is_failure_with_reason = *code == Some(1) && !stderr.trim().is_empty();
     // The system's loader has failed; it says so.
     let is_unloaded = *code == Some(127) && stderr.contains("error while loading");
-    let is_expected = *code == Some(0) || is_failure_in_words || is_unloaded;
+    let is_expected = *code == Some(0) || is_failure_with_reason || is_unloaded;
     assert!(is_expected && !stderr.contains("panicked"), "{what} ended with {code:?}: {stdout}{stderr}");
 }
 
@@ -93,18 +93,18 @@ fn permit(process: &Running, current: Option<u64>) -> Option<u64> {
 }
 
 /// A connection without a word, to a server that may not have begun yet.
-fn stranger(port: u16) -> TcpStream {
+fn idle_caller(port: u16) -> TcpStream {
     let begun = Instant::now();
     loop {
         match TcpStream::connect((Ipv4Addr::LOCALHOST, port)) {
-            Ok(stranger) => return stranger,
+            Ok(socket) => return socket,
             Err(error) => assert!(begun.elapsed() < LIMIT, "port {port}: {error}"),
         }
         std::thread::sleep(Duration::from_millis(2));
     }
 }
 
-/// A server to which strangers leave so many descriptors, down to none, serves when they have gone and there is room.
+/// A server to which idle callers leave so many descriptors, down to none, serves when they have gone and there is room.
 fn starve(program: &str, for_server: &[&str], for_client: &[&str]) {
     for spare in 0..=SPARE {
         let port = port::free_port();
@@ -113,11 +113,11 @@ fn starve(program: &str, for_server: &[&str], for_client: &[&str]) {
         let chosen = if program == HELLO { chosen } else { &[] };
         let mut server = command(program, &[&["-p", &number], for_server, chosen].concat());
         let server = start(server.args(["--timeout", "60"]));
-        drop(stranger(port));
+        drop(idle_caller(port));
         let open = descriptors(server.id());
         let limit = (0..).filter(|number| !open.contains(number)).nth(spare).expect("there is a number");
         let before = permit(&server, Some(limit as u64));
-        let strangers: Vec<TcpStream> = (0..spare + 4).map(|_| stranger(port)).collect();
+        let callers: Vec<TcpStream> = (0..spare + 4).map(|_| idle_caller(port)).collect();
         // It takes as many as it can. How many that are is its own affair.
         for _ in 0..10 {
             if descriptors(server.id()).len() >= limit {
@@ -125,7 +125,7 @@ fn starve(program: &str, for_server: &[&str], for_client: &[&str]) {
             }
             std::thread::sleep(Duration::from_millis(5));
         }
-        drop(strangers);
+        drop(callers);
         permit(&server, before);
         let mut client = command(program, &[&["-p", &number], for_client, chosen].concat());
         let client = run(client.args(["--timeout", "60"]));
@@ -137,17 +137,17 @@ fn starve(program: &str, for_server: &[&str], for_client: &[&str]) {
 }
 
 #[test]
-fn a_server_of_uct_perftest_serves_after_strangers_have_taken_its_descriptors() {
+fn a_server_of_uct_perftest_serves_after_idle_callers_have_taken_its_descriptors() {
     starve(PERFTEST, &[], &["127.0.0.1", "-n", "100", "-w", "10"]);
 }
 
 #[test]
-fn a_server_of_uct_hello_world_serves_after_strangers_have_taken_its_descriptors() {
+fn a_server_of_uct_hello_world_serves_after_idle_callers_have_taken_its_descriptors() {
     starve(HELLO, &[], &["-n", "127.0.0.1"]);
 }
 
 #[test]
-fn a_message_for_which_there_is_no_memory_is_an_error_in_words() {
+fn a_message_for_which_there_is_no_memory_is_an_error_that_says_so() {
     let limit = ("as", 128 << 20);
     let perftest = directory().join(PERFTEST);
     for (transport, test) in [("self", "put_bw"), ("posix", "get_bw"), ("posix", "stream_bw")] {
@@ -159,7 +159,7 @@ fn a_message_for_which_there_is_no_memory_is_an_error_in_words() {
     let port = port::free_port();
     let number = port.to_string();
     let server = start(&mut limited(limit, &perftest, &["-p", &number, "--timeout", "60"]));
-    drop(stranger(port));
+    drop(idle_caller(port));
     let arguments =
         ["127.0.0.1", "-p", &number, "-t", "put_bw", "-s", "192m", "-n", "1", "-w", "0", "--timeout", "60"];
     let client = run(&mut command(PERFTEST, &arguments));

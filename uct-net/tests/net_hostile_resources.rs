@@ -247,12 +247,12 @@ fn starve(flavour: &str) {
                 println!("{flavour}, {spare} descriptors, {transport}: {error}");
             }
             drop(made);
-            let strangers: Vec<TcpStream> =
+            let callers: Vec<TcpStream> =
                 (0..spare + 2).map(|_| TcpStream::connect(&address).expect("the system's queue")).collect();
             for connection in &served {
                 exchange(connection, spare).await;
             }
-            drop(strangers);
+            drop(callers);
             server.permit(DESCRIPTORS, None);
             let another = net.connect(&address).await.expect("there is room again");
             exchange(&another, spare).await;
@@ -276,12 +276,12 @@ fn a_server_of_one_thread_goes_on_without_descriptors() {
 }
 
 #[test]
-fn a_net_without_a_thread_of_its_own_is_an_error_in_words() {
+fn a_net_without_a_thread_of_its_own_is_a_readable_error() {
     let directory = std::env::temp_dir().join(format!("uct-net-threadless-{}", std::process::id()));
     let own = std::env::current_exe().expect("this program has a path");
     // Another user may not reach the program where it lies.
     let _ = std::fs::copy(own, &directory).expect("a copy");
-    // Whoever has a process may have no second thread. Root is not held to that.
+    // The process may have no second thread. Root is exempt from that limit.
     let mut command = Command::new("prlimit");
     command.arg("--nproc=1").arg(&directory).args(["a_server_of_its_own", "--exact", "--nocapture"]);
     command.arg("--test-threads=1").env(FLAVOUR, THREADLESS).current_dir("/");

@@ -96,8 +96,8 @@ fn talk(nets: &Mutex<Vec<Net>>) -> uct_net::Result {
         let left = left.clone();
         move || left.block_on(async { listener.accept().await?.accept().await })
     });
-    let mut stranger = TcpStream::connect(&address).expect("it listens");
-    stranger.write_all(b"GET / HTTP/1.1\r\n\r\n").expect("sent");
+    let mut other = TcpStream::connect(&address).expect("it listens");
+    other.write_all(b"GET / HTTP/1.1\r\n\r\n").expect("sent");
     let there = right.block_on(right.connect(&address).require("tcp/lo").into_future())?;
     let here = accepting.join().expect("no panic")?;
     // By the nets' own threads as well.

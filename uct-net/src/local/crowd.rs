@@ -39,7 +39,7 @@ impl<T> Crowd<T> {
         }
     }
 
-    /// Whether all places are taken, whoever may give way.
+    /// Whether all places are taken, also if one of the callers may give way.
     pub(super) fn is_full(&self) -> bool {
         self.places.is_full()
     }

@@ -206,7 +206,7 @@ impl Listener {
 
     /// Begins the handshake of a caller; false if there is no descriptor for it. It is told why.
     fn begin(&mut self, socket: FrameSocket, context: &mut Context<'_>) -> bool {
-        // Half of the reserve is for callers that are on their way to a connection, or to a refusal in words.
+        // Half of the reserve is for callers that are on their way to a connection, or to a refusal with its reason.
         let is_short = socket.is_among_last(self.net.options.reserved_descriptors / 2);
         let from = (socket.origin().source(), is_short);
         self.half_open.begin(from, Box::pin(begin_handshake(self.net.clone(), socket)), context)

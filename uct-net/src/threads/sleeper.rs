@@ -1,5 +1,5 @@
 //! Threads in `block_on`: what wakes them, with descriptors that are kept from one call to the next. The first one is made with the net, since
-//! strangers may leave none later.
+//! unauthenticated peers may leave none later.
 
 use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, Ordering};

@@ -209,7 +209,7 @@ impl Server {
         let mut actions = if way.is_first() { Actions::new() } else { self.send(&Frame::Ready { end })? };
         if way.takes_socket() {
             actions.push(Action::Take);
-            // The client's message comes behind this side's part of the transport's handshake: both have heard of each other.
+            // The client's message comes behind this side's part of the transport's handshake: each side knows the other.
             self.state = State::Message;
         } else {
             self.state = State::Use;
