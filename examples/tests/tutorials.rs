@@ -70,7 +70,7 @@ fn with_programs(text: &str) -> String {
 #[test]
 fn every_function_that_a_page_names_exists() {
     let mut sources = Vec::new();
-    for folder in ["uct-core/src", "uct-net/src", "ucs/src"] {
+    for folder in ["uct-core/host/src", "uct-net/src", "ucs/src"] {
         read(&root().join(folder), &mut sources);
     }
     let (mut missing, mut found) = (Vec::new(), 0);

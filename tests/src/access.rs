@@ -6,7 +6,7 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use uct_core::{Capabilities, Ep, Error, Flush, IfaceAttr, Posted, RemoteKey, Result};
+use uct_host::{Capabilities, Ep, Error, Flush, IfaceAttr, Posted, RemoteKey, Result};
 
 use crate::pair::{Link, Side, flush, retry, wait};
 
@@ -135,7 +135,7 @@ impl Way {
 /// An operation that was started.
 pub struct Started {
     /// Tells when it ended.
-    pub completion: uct_core::Completion,
+    pub completion: uct_host::Completion,
     place: Place,
 }
 
@@ -143,7 +143,7 @@ enum Place {
     Nowhere,
     Here(Vec<u8>),
     Unpacked(Rc<RefCell<Vec<Vec<u8>>>>),
-    Memory(uct_core::Memory),
+    Memory(uct_host::Memory),
 }
 
 impl Started {
@@ -184,7 +184,7 @@ pub fn perform(
 pub fn finish(
     side: &Side,
     link: &Link,
-    completion: &uct_core::Completion,
+    completion: &uct_host::Completion,
     mut progress: impl FnMut() -> u32,
 ) -> Result {
     let failed = || link.failures().first().map(|failure| failure.error);

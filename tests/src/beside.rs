@@ -7,7 +7,7 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
-use uct_core::{AmId, Capabilities, DeviceKind, Ep, Error, Iface, IfaceOptions, Resource, Worker};
+use uct_host::{AmId, Capabilities, DeviceKind, Ep, Error, Iface, IfaceOptions, Resource, Worker};
 
 use crate::config::Config;
 

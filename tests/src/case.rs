@@ -1,8 +1,8 @@
 //! A case: a sentence about transports, and the function that finds out whether it holds.
 //!
-//! For the files of `cases`, and the runner. Built on the capabilities of `uct-core`.
+//! For the files of `cases`, and the runner. Built on the capabilities of `uct-host`.
 
-use uct_core::{AtomicOps, Capabilities, IfaceAttr};
+use uct_host::{AtomicOps, Capabilities, IfaceAttr};
 
 use crate::remote::Peer;
 use crate::setup::Setup;

@@ -8,7 +8,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use crate::random::Random;
-use uct_core::units::NameList;
+use uct_host::units::NameList;
 
 /// What to run, and how.
 #[derive(Clone, Debug)]

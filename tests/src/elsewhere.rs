@@ -6,7 +6,7 @@
 use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::thread::{self, JoinHandle};
 
-use uct_core::{Capabilities, IfaceAddress, IfaceOptions, Memory};
+use uct_host::{Capabilities, IfaceAddress, IfaceOptions, Memory};
 
 use crate::pair::{LIMIT, Link, Side, recorder};
 use crate::setup::Setup;

@@ -1,6 +1,6 @@
 //! One suite for every transport: what UCT promises, as cases that run against whatever is found.
 //!
-//! For this workspace's tests, and transports outside of it. Built on `uct-core` alone, as an application does: a case
+//! For this workspace's tests, and transports outside of it. Built on `uct-host` alone: a case
 //! takes its limits from the attributes, and no transport is named anywhere.
 //!
 //! A transport of one's own is tested with a test target that has `harness = false` and

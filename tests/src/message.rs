@@ -2,7 +2,7 @@
 //!
 //! For cases that hold for every flavour. Built on `pair`.
 
-use uct_core::{AmId, Capabilities, Completion, Ep, IfaceAttr, Posted, Result, SendFlags};
+use uct_host::{AmId, Capabilities, Completion, Ep, IfaceAttr, Posted, Result, SendFlags};
 
 use crate::pair::Side;
 

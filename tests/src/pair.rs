@@ -8,7 +8,7 @@ use std::ops::Deref;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use uct_core::{
+use uct_host::{
     Access, AmId, Capabilities, Completion, Ep, EpFailure, Error, Flush, Iface, IfaceAttr, IfaceOptions,
     Memory, MemoryKind, Posted, RemoteKey, Result, Worker,
 };
@@ -128,7 +128,7 @@ impl Deref for Link {
 
 /// Connects two sides in both directions, the way that the transport has.
 pub fn connect(left: &Side, right: &Side) -> (Link, Link) {
-    let words = |refused: uct_core::Refused| -> ! { panic!("{refused}") };
+    let words = |refused: uct_host::Refused| -> ! { panic!("{refused}") };
     let address = |side: &Side| side.iface.address().unwrap_or_else(|error| panic!("no address: {error}"));
     if left.iface.capabilities().contains(Capabilities::CONNECT_TO_IFACE) {
         let one = |from: &Side, to: &Side| {

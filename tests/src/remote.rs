@@ -10,7 +10,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process, set_parent_process_death_signal};
-use uct_core::{Capabilities, IfaceAddress};
+use uct_host::{Capabilities, IfaceAddress};
 
 use crate::pair::{LIMIT, Link, Side, recorder};
 use crate::setup::Setup;
@@ -124,7 +124,7 @@ impl Peer {
         let packed = self.receive("the address", || side.worker.progress());
         let (address, _) = IfaceAddress::unpack(&packed).unwrap_or_else(|error| panic!("{error}"));
         let (failures, handler) = recorder();
-        let words = |refused: uct_core::Refused| -> ! { panic!("{refused}") };
+        let words = |refused: uct_host::Refused| -> ! { panic!("{refused}") };
         if side.iface.capabilities().contains(Capabilities::CONNECT_TO_IFACE) {
             let ep = side.iface.connect_with(&address, handler).unwrap_or_else(|refused| words(refused));
             return Link::new(ep, failures);

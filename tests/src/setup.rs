@@ -6,7 +6,7 @@ use std::cell::RefCell;
 use std::panic::panic_any;
 use std::time::Duration;
 
-use uct_core::{Context, Iface, IfaceOptions, Resource, Worker};
+use uct_host::{Context, Iface, IfaceOptions, Resource, Worker};
 
 use crate::beside::Beside;
 use crate::case::Case;

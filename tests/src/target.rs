@@ -1,12 +1,12 @@
 //! What is tested: every transport on every device that is found, linked statically and loaded from a file.
 //!
-//! For the runner and the other process of a case. Built on the discovery of `uct-core`.
+//! For the runner and the other process of a case. Built on the discovery of `uct-host`.
 
 use std::fmt;
 use std::str::FromStr;
 
-use uct_core::loader::PluginOrigin;
-use uct_core::{
+use uct_host::loader::PluginOrigin;
+use uct_host::{
     Capabilities, Context, ContextError, DeviceKind, IfaceOptions, OpenError, Resource, Worker, configuration,
 };
 

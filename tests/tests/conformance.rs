@@ -2,6 +2,9 @@
 
 use std::process::ExitCode;
 
+// Links the transports of its features in.
+use uct_core as _;
+
 fn main() -> ExitCode {
     uct_conformance::run(uct_conformance::Config::from_environment())
 }

@@ -40,57 +40,7 @@
 //!
 //! The vocabulary and the semantics are those of UCX's UCT (`uct/api/uct.h`). Where this crate guarantees more, its documentation states it.
 
-mod address;
-mod am;
-pub mod attach;
-mod attr;
-mod builtin;
-pub mod cm;
-mod completion;
-mod config;
-mod context;
-mod engine;
-mod ep;
-mod error;
-mod host;
-mod iface;
-mod latency;
-pub mod loader;
-mod log;
-mod md;
-mod misspelt;
-#[cfg(test)]
-#[path = "../../ucs/testing/property.rs"]
-mod property;
-mod reason;
-mod resource;
-pub mod select;
-#[cfg(test)]
-#[path = "../../ucs/testing/skip.rs"]
-mod skip;
-mod stats;
-mod worker;
+mod built_in;
 
-pub use address::{AddressError, IfaceAddress};
-pub use am::{AmId, AmMessage, KeptMessage};
-pub use attr::{
-    AtomicOp, AtomicOps, Capabilities, Events, Figure, IfaceAttr, MdAttr, MdFlags, OpLimits, Origin,
-};
-pub use completion::{Completion, Fetched, Posted};
-pub use config::{CoreConfig, Fallback};
-pub use context::{Absent, Context, ContextBuilder, Discovery};
-pub use ep::{Ep, EpFailure, Flush, Pending, SendFlags, SocketSide};
-pub use error::{ContextError, OpenError, Refused, split_remedy};
-pub use iface::{Iface, IfaceOptions};
-pub use latency::Latency;
-pub use md::{
-    Access, Memory, MemoryDomain, MemoryKind, MemorySlice, MultiDomainMemory, PackedKeys, RegisteredPool,
-    RemoteKey,
-};
-pub use resource::{DeviceKind, Resource};
-pub use stats::{Count, Counters};
-pub use ucs::{Error, Result, Status, clock, config as configuration, sys as system, units};
-pub use worker::{Worker, WorkerHandle};
-
-/// Major and minor version of the plugin boundary. A plugin of another major version is refused.
-pub const ABI_VERSION: (u32, u32) = (uct_abi::UCT_ABI_MAJOR, uct_abi::UCT_ABI_MINOR);
+#[doc(inline)]
+pub use uct_host::*;

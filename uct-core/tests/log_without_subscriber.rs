@@ -43,7 +43,7 @@ impl Subscriber for Counting {
         let (level, target) = (event.metadata().level(), event.metadata().target());
         match *level {
             Level::WARN => WARNINGS.fetch_add(1, Ordering::Relaxed),
-            Level::DEBUG if target.starts_with("uct_core::ep") => REASONS.fetch_add(1, Ordering::Relaxed),
+            Level::DEBUG if target.starts_with("uct_host::ep") => REASONS.fetch_add(1, Ordering::Relaxed),
             _ => 0,
         };
     }
@@ -82,7 +82,7 @@ fn warnings_reach_standard_error_where_nobody_listens() {
             let warnings = |text: &str| text.lines().filter(|line| line.contains("tpc")).count();
             let text = stderr_of(NAME, "nobody", &[MISSPELT]);
             assert_eq!(warnings(&text), 1, "{text}");
-            assert!(text.contains("WARN uct_core::"), "{text}");
+            assert!(text.contains("WARN uct_host::"), "{text}");
             let text = stderr_of(NAME, "later", &[MISSPELT]);
             assert_eq!(warnings(&text), 1, "{text}");
             for level in ["off", "error"] {
@@ -127,12 +127,12 @@ fn the_reason_of_invalid_param_is_logged() {
             stderr_of(NAME, "log", &[]);
             let reasons = |level| {
                 let text = stderr_of(NAME, "nobody", &[("UCT_LOG_LEVEL", level)]);
-                let lines = text.lines().filter(|line| line.starts_with("DEBUG uct_core::ep"));
+                let lines = text.lines().filter(|line| line.starts_with("DEBUG uct_host::ep"));
                 lines.map(str::to_owned).collect::<Vec<String>>()
             };
             assert_eq!(reasons("warn"), [""; 0]);
-            assert_eq!(reasons("uct_core::loader=debug,info"), [""; 0]);
-            for level in ["uct_core::ep=debug", "debug,uct_core::loader=warn"] {
+            assert_eq!(reasons("uct_host::loader=debug,info"), [""; 0]);
+            for level in ["uct_host::ep=debug", "debug,uct_host::loader=warn"] {
                 let lines = reasons(level);
                 assert_eq!(lines.len(), 3, "{lines:?}");
                 assert!(lines.iter().all(|line| line.contains("INVALID_PARAM")));

@@ -91,8 +91,8 @@ impl Connection for Stream {
 
 #[cfg(test)]
 mod tests {
-    use uct_core::Context;
-    use uct_core::configuration::Sources;
+    use uct_host::Context;
+    use uct_host::configuration::Sources;
 
     use super::*;
     use crate::NetOptions;

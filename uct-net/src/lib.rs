@@ -1,7 +1,7 @@
 //! Connections by address: messages, remote memory and streams of bytes as futures, over the fastest transport that both programs
 //! can use.
 //!
-//! Used by applications. Built on `uct-core`, whose operations are available through [`local::Connection::endpoint`].
+//! Used by applications. Built on `uct-host`, the inside of `uct-core`, whose operations are available through [`local::Connection::endpoint`].
 //! There are two flavours with the same calls: the handles of this module are `Send` and `Sync`, those of [`local`] belong to one thread and
 //! need no lock.
 //!
@@ -47,6 +47,7 @@
 //!
 //! | feature | adds |
 //! |---|---|
+//! | `built-in`, a default | the transports that are linked in by the defaults of `uct-core` |
 //! | `tokio` | tokio's `AsyncRead` and `AsyncWrite` for streams, `Net::in_tokio`, `local::Net::run_until` |
 //! | `async-io` | `local::Net::run_in_async_io`, for smol and other executors with async-io's event loop |
 //! | `futures-io` | the traits of `futures-io` for streams |
@@ -72,6 +73,10 @@ mod threads;
 #[cfg(feature = "tls")]
 mod tls;
 mod wake;
+
+// Links its transports into the program.
+#[cfg(feature = "built-in")]
+use uct_core as _;
 
 #[cfg(feature = "hyper")]
 pub use connector::UctConnector;

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use uct_core::select::{Operation, Request};
+use uct_host::select::{Operation, Request};
 
 use crate::proto::handshake::auth::MIN_KEY;
 use crate::proto::window::{MAX_WINDOW, MIN_WINDOW};
@@ -98,7 +98,7 @@ impl NetOptions {
     }
 
     /// Whether an interface may carry messages inside TLS only.
-    pub(crate) fn wraps(&self, iface: &uct_core::Iface) -> bool {
+    pub(crate) fn wraps(&self, iface: &uct_host::Iface) -> bool {
         #[cfg(feature = "tls")]
         return self.tls.as_ref().is_some_and(|tls| tls.wraps(iface));
         #[cfg(not(feature = "tls"))]

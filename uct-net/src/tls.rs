@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use rustls::pki_types::CertificateDer;
 use rustls::{ClientConfig, ServerConfig};
-use uct_core::{DeviceKind, Iface};
+use uct_host::{DeviceKind, Iface};
 
 /// The default of [`Tls::close_timeout`].
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(5);

@@ -1,6 +1,6 @@
 //! Addresses are untrusted bytes: what is none is unreachable, with a reason.
 
-use uct_core::{Capabilities, Error, Flush, IfaceAddress};
+use uct_host::{Capabilities, Error, Flush, IfaceAddress};
 
 use super::case;
 use crate::case::{Case, Needs};

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use uct_core::{AmId, Capabilities, Completion, IfaceOptions};
+use uct_host::{AmId, Capabilities, Completion, IfaceOptions};
 
 use super::case;
 use crate::case::{Case, Needs};

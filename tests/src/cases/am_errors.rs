@@ -3,7 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Instant;
 
-use uct_core::{AmId, Capabilities, Error, SendFlags};
+use uct_host::{AmId, Capabilities, Error, SendFlags};
 
 use super::case;
 use crate::case::{Case, Needs};

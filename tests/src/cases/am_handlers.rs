@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 
-use uct_core::{AmId, Capabilities, Ep, Error, SendFlags};
+use uct_host::{AmId, Capabilities, Ep, Error, SendFlags};
 
 use super::case;
 use crate::case::{Case, Needs};

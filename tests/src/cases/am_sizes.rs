@@ -1,6 +1,6 @@
 //! Active messages of every flavour and size arrive whole and in order.
 
-use uct_core::{AmId, Capabilities, Flush, IfaceOptions};
+use uct_host::{AmId, Capabilities, Flush, IfaceOptions};
 
 use super::case;
 use crate::case::{Case, Needs};

@@ -1,6 +1,6 @@
 //! Zero-copy active messages: headers, vectors, strides, and what becomes of the memory.
 
-use uct_core::{AmId, Capabilities, Completion, Error, MemorySlice, Posted, SendFlags};
+use uct_host::{AmId, Capabilities, Completion, Error, MemorySlice, Posted, SendFlags};
 
 use super::case;
 use crate::case::{Case, Needs};
@@ -192,7 +192,7 @@ fn foreign_memory(setup: &Setup) {
     let foreign = crate::Target::context(setup.target.linkage, &setup.config, &[]).expect("a context");
     let domain =
         foreign.memory_domain(&setup.target.resource(&foreign).expect("it is there")).expect("a domain");
-    let memory = domain.register(vec![0; 64], uct_core::Access::ALL).expect("a registration");
+    let memory = domain.register(vec![0; 64], uct_host::Access::ALL).expect("a registration");
     let completion = pair.sender.completion();
     let answer = pair.to.am_zcopy(ID, &[], &[memory.slice(..)], SendFlags::empty(), &completion);
     assert_eq!(answer, Err(Error::INVALID_PARAM));

@@ -1,6 +1,6 @@
 //! Atomics do what a serial model does, also when several senders run at once.
 
-use uct_core::{AtomicOp, Ep, Error, Fetched, Flush, Memory, RemoteKey, Result};
+use uct_host::{AtomicOp, Ep, Error, Fetched, Flush, Memory, RemoteKey, Result};
 
 use super::case;
 use crate::access::{finish, is_refusal};
@@ -25,7 +25,7 @@ impl Width {
         if self == Width::Four { u64::from(u32::MAX) } else { u64::MAX }
     }
 
-    fn ops(self, pair: &Pair) -> uct_core::AtomicOps {
+    fn ops(self, pair: &Pair) -> uct_host::AtomicOps {
         let attributes = pair.sender.attributes();
         if self == Width::Four { attributes.atomic32 } else { attributes.atomic64 }
     }

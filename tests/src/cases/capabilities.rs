@@ -1,6 +1,6 @@
 //! Advertised operations work, others return `UNSUPPORTED`, and the attributes are consistent.
 
-use uct_core::{
+use uct_host::{
     AmId, AtomicOp, AtomicOps, Capabilities, Completion, Ep, Error, Events, Flush, IfaceAttr, Memory,
     OpLimits, Pending, RemoteKey, Result, SendFlags,
 };
@@ -23,8 +23,8 @@ fn advertised(setup: &Setup) {
     let pair = Pair::new(setup);
     let _inbox = pair.receiver.inbox(ID);
     let domain = pair.receiver.iface.memory_domain();
-    let target = pair.receiver.iface.memory_domain().register(vec![0; 64], uct_core::Access::ALL);
-    let source = pair.sender.iface.memory_domain().register(vec![0; 64], uct_core::Access::ALL);
+    let target = pair.receiver.iface.memory_domain().register(vec![0; 64], uct_host::Access::ALL);
+    let source = pair.sender.iface.memory_domain().register(vec![0; 64], uct_host::Access::ALL);
     let has = pair.sender.iface.capabilities();
     let completion = pair.sender.completion();
     let key = target.as_ref().ok().and_then(|memory| memory.packed_key().ok());

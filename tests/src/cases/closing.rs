@@ -6,7 +6,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::{Rc, Weak};
 use std::time::Duration;
 
-use uct_core::{AmId, Capabilities, Ep, Error, IfaceOptions};
+use uct_host::{AmId, Capabilities, Ep, Error, IfaceOptions};
 
 use super::case;
 use crate::case::{Case, Needs};

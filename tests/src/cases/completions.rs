@@ -4,7 +4,7 @@ use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use uct_core::{AmId, Capabilities, Completion, Error, Flush, Posted, Result, SendFlags};
+use uct_host::{AmId, Capabilities, Completion, Error, Flush, Posted, Result, SendFlags};
 
 use super::case;
 use crate::case::{Case, Needs};

@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
-use uct_core::{AmId, AtomicOp, Capabilities, Count};
+use uct_host::{AmId, AtomicOp, Capabilities, Count};
 
 use super::case;
 use crate::access::{Way, perform};
@@ -23,7 +23,7 @@ fn counters(setup: &Setup) {
         let count = seen.get();
         seen.set(Count { operations: count.operations + 1, bytes: count.bytes + message.len() as u64 });
     });
-    let mut expected = uct_core::Counters::default();
+    let mut expected = uct_host::Counters::default();
     let add = |count: &mut Count, bytes: usize| {
         count.operations += 1;
         count.bytes += bytes as u64;

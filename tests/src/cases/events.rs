@@ -4,7 +4,7 @@ use std::os::fd::BorrowedFd;
 use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use uct_core::{AmId, Capabilities, Error, Events, Flush, SendFlags};
+use uct_host::{AmId, Capabilities, Error, Events, Flush, SendFlags};
 
 use super::case;
 use crate::case::{Case, Needs};

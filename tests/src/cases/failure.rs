@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
-use uct_core::{
+use uct_host::{
     AmId, Capabilities, Completion, Ep, Error, Flush, IfaceAddress, IfaceOptions, Pending, SendFlags,
 };
 
@@ -183,9 +183,9 @@ fn killed_while_sending(setup: &Setup) {
 /// Operations that a peer leaves undone.
 struct Outstanding {
     completion: Completion,
-    ended: Rc<RefCell<Vec<uct_core::Result>>>,
+    ended: Rc<RefCell<Vec<uct_host::Result>>>,
     /// Of messages that are sent from where they lie.
-    memory: Option<uct_core::Memory>,
+    memory: Option<uct_host::Memory>,
     dropped: Rc<Cell<usize>>,
     pending: usize,
 }

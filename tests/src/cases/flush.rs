@@ -3,7 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use uct_core::{AmId, AtomicOp, Capabilities, Completion, Error, Flush, Pending, Posted, SendFlags};
+use uct_host::{AmId, AtomicOp, Capabilities, Completion, Error, Flush, Pending, Posted, SendFlags};
 
 use super::case;
 use crate::access::Way;
@@ -115,7 +115,7 @@ fn behind_pending(setup: &Setup) {
     }
     let ran = Rc::new(Cell::new(false));
     let (seen, own, side, data) = (Rc::clone(&ran), sends.clone(), pair.sender.clone(), bytes.clone());
-    let request = move |ep: &uct_core::Ep| match flavour.send(&side, ep, ID, &data, &own) {
+    let request = move |ep: &uct_host::Ep| match flavour.send(&side, ep, ID, &data, &own) {
         Ok(_) => {
             seen.set(true);
             Pending::Done

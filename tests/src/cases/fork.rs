@@ -3,7 +3,7 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Instant;
 
-use uct_core::{Access, AmId, AtomicOp, Error, Events, Flush, IfaceOptions, Memory, MemoryKind};
+use uct_host::{Access, AmId, AtomicOp, Error, Events, Flush, IfaceOptions, Memory, MemoryKind};
 
 use super::{case, events::readable, kept::keep_all};
 use crate::access::{Way, perform};

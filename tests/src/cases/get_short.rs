@@ -5,7 +5,7 @@ use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
-use uct_core::{AmId, Capabilities, Error, Flush, IfaceOptions};
+use uct_host::{AmId, Capabilities, Error, Flush, IfaceOptions};
 
 use super::case;
 use crate::case::{Case, Needs};
@@ -21,7 +21,7 @@ fn get(
     link: &Link,
     length: usize,
     at: u64,
-    key: &uct_core::RemoteKey,
+    key: &uct_host::RemoteKey,
 ) -> Result<Vec<u8>, Error> {
     let mut buffer = vec![0; length];
     retry("get_short", || side.worker.progress(), || link.get_short(&mut buffer, at, key))?;

@@ -3,7 +3,7 @@
 use std::cell::RefCell;
 use std::rc::Rc;
 
-use uct_core::{AmId, Capabilities, Error, Flush, IfaceOptions, KeptMessage};
+use uct_host::{AmId, Capabilities, Error, Flush, IfaceOptions, KeptMessage};
 
 use super::case;
 use crate::case::{Case, Needs};

@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use uct_core::{AmId, Capabilities, Error, Flush, IfaceOptions};
+use uct_host::{AmId, Capabilities, Error, Flush, IfaceOptions};
 
 use super::case;
 use crate::case::{Case, Needs};

@@ -4,7 +4,7 @@ use std::cmp::Ordering;
 use std::ptr::NonNull;
 
 use rustix::mm::{MapFlags, MprotectFlags, ProtFlags, mmap_anonymous, mprotect, munmap};
-use uct_core::{
+use uct_host::{
     Access, Error, IfaceOptions, MdFlags, Memory, MemoryKind, MultiDomainMemory, PackedKeys, RemoteKey,
     Resource,
 };
@@ -234,7 +234,7 @@ impl Mapped {
         unsafe { mprotect(self.start.as_ptr().cast(), self.length, access) }.expect("another protection");
     }
 
-    fn register(&self, side: &Side, access: Access) -> Result<Memory, uct_core::Refused> {
+    fn register(&self, side: &Side, access: Access) -> Result<Memory, uct_host::Refused> {
         let domain = side.iface.memory_domain();
         // SAFETY: the cases drop the registration ahead of this value, and change the protection only while there is none.
         unsafe { domain.register_raw(self.start, self.length, access, MemoryKind::Host) }

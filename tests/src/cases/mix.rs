@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::time::{Duration, Instant};
 
-use uct_core::{AmId, AtomicOp, Capabilities, Completion, Error, Fetched, Flush, Memory, RemoteKey};
+use uct_host::{AmId, AtomicOp, Capabilities, Completion, Error, Fetched, Flush, Memory, RemoteKey};
 
 use super::case;
 use crate::access::{Started, Way};

@@ -3,7 +3,7 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use uct_core::{AmId, Capabilities, Ep, Error, Flush, Pending, Result, SendFlags};
+use uct_host::{AmId, Capabilities, Ep, Error, Flush, Pending, Result, SendFlags};
 
 use super::case;
 use crate::case::{Case, Needs};

@@ -1,6 +1,6 @@
 //! Put and get of every flavour and size reach the memory they name, and nothing beside it.
 
-use uct_core::{Capabilities, Error, Flush, Memory, MemorySlice, Posted};
+use uct_host::{Capabilities, Error, Flush, Memory, MemorySlice, Posted};
 
 use super::case;
 use crate::access::{Way, perform};
@@ -252,7 +252,7 @@ fn beyond_the_limits(setup: &Setup) {
     let entries =
         |count: usize| -> Vec<MemorySlice> { (0..count).map(|at| local.slice(at..at + 1)).collect() };
     let completion = pair.sender.completion();
-    let refused = |what: &str, answer: uct_core::Result<Posted>| {
+    let refused = |what: &str, answer: uct_host::Result<Posted>| {
         assert_eq!(answer, Err(Error::INVALID_PARAM), "{what} of an entry more than max_iov");
     };
     if pair.sender.iface.capabilities().contains(Capabilities::PUT_ZCOPY) {

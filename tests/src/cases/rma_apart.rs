@@ -1,6 +1,6 @@
 //! As `rma_errors`, at the memory of another process, which some transports reach in other ways than their own.
 
-use uct_core::{Access, Capabilities, IfaceOptions, Memory, RemoteKey};
+use uct_host::{Access, Capabilities, IfaceOptions, Memory, RemoteKey};
 
 use super::case;
 use crate::access::{Way, is_refusal, perform};
@@ -103,7 +103,7 @@ fn middle_of(side: &Side, whole: &Memory) -> Memory {
     let start = std::ptr::NonNull::new(whole.as_ptr().wrapping_add(SIZE)).expect("inside of a buffer");
     let domain = side.iface.memory_domain();
     // SAFETY: `whole` owns the bytes and outlives the registration; it hands out no references.
-    let middle = unsafe { domain.register_raw(start, SIZE, Access::ALL, uct_core::MemoryKind::Host) };
+    let middle = unsafe { domain.register_raw(start, SIZE, Access::ALL, uct_host::MemoryKind::Host) };
     middle.unwrap_or_else(|refused| panic!("{refused}"))
 }
 

@@ -1,6 +1,6 @@
 //! A wrong address or key is an error at the initiator: the target's memory stays as it is, and others go on.
 
-use uct_core::{Access, Capabilities, Error, Memory, RemoteKey};
+use uct_host::{Access, Capabilities, Error, Memory, RemoteKey};
 
 use super::case;
 use crate::access::{Way, is_refusal, perform};
@@ -27,7 +27,7 @@ impl Target {
         let domain = pair.receiver.iface.memory_domain();
         // SAFETY: `whole` owns the bytes and is dropped behind `middle` (fields drop in order, and `whole` is kept by
         // `Drop` below); it hands out no references.
-        let middle = unsafe { domain.register_raw(start, SIZE, access, uct_core::MemoryKind::Host) };
+        let middle = unsafe { domain.register_raw(start, SIZE, access, uct_host::MemoryKind::Host) };
         Target { whole, middle: middle.unwrap_or_else(|refused| panic!("{refused}")), before }
     }
 

@@ -2,8 +2,8 @@
 
 use std::sync::mpsc;
 
-use uct_core::Error;
-use uct_core::cm::Request;
+use uct_host::Error;
+use uct_host::cm::Request;
 
 use super::scene::{Client, End, LIMIT, Scene, Seen};
 use super::{Case, CmSetup};

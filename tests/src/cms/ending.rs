@@ -4,8 +4,8 @@ use std::cell::{Cell, RefCell};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 
-use uct_core::cm::{CmEp, CmEvent};
-use uct_core::{Error, Posted};
+use uct_host::cm::{CmEp, CmEvent};
+use uct_host::{Error, Posted};
 
 use super::scene::{Client, Scene, Seen};
 use super::{Case, CmSetup};

@@ -4,8 +4,8 @@ use std::cell::Cell;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use uct_core::Error;
-use uct_core::cm::{CmEvent, ConnectOptions};
+use uct_host::Error;
+use uct_host::cm::{CmEvent, ConnectOptions};
 
 use super::scene::{Client, LIMIT, Scene, Seen};
 use super::{Case, CmSetup};

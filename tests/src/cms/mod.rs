@@ -1,6 +1,6 @@
 //! One suite for every connection manager: what UCT promises of them, as cases.
 //!
-//! Built on `uct_core::cm` alone, as an application does. A program with `harness = false` and [`run`] as its `main` runs it:
+//! Built on `uct_host::cm` alone, as an application does. A program with `harness = false` and [`run`] as its `main` runs it:
 //!
 //! | variable | what |
 //! |---|---|
@@ -23,9 +23,9 @@ use std::process::ExitCode;
 use std::sync::Arc;
 
 use libtest_mimic::{Arguments, Completion, Failed, Trial};
-use uct_core::cm::ConnectOptions;
-use uct_core::loader::{Plugin, PluginOrigin};
-use uct_core::{Context, Worker};
+use uct_host::cm::ConnectOptions;
+use uct_host::loader::{Plugin, PluginOrigin};
+use uct_host::{Context, Worker};
 
 use crate::config::Config;
 use crate::target::{Linkage, Target};

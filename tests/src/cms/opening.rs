@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 
 use rustix::process::{Resource, getrlimit};
-use uct_core::cm::{CmEvent, ConnectOptions};
-use uct_core::{Error, Posted};
+use uct_host::cm::{CmEvent, ConnectOptions};
+use uct_host::{Error, Posted};
 
 use super::scene::{Client, End, Scene, Seen};
 use super::{Case, CmSetup};

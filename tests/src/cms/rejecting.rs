@@ -2,8 +2,8 @@
 
 use std::net::SocketAddr;
 
-use uct_core::Error;
-use uct_core::cm::ConnectOptions;
+use uct_host::Error;
+use uct_host::cm::ConnectOptions;
 
 use super::scene::{Client, End, Scene, Seen};
 use super::{Case, CmSetup};
@@ -135,7 +135,7 @@ fn client_gone(setup: &CmSetup) {
         let failed = std::rc::Rc::new(std::cell::Cell::new(None));
         let kept = std::rc::Rc::clone(&failed);
         match request.accept(&scene.cm, b"", None, move |_, event| {
-            if let uct_core::cm::CmEvent::Failed { error, .. } = event {
+            if let uct_host::cm::CmEvent::Failed { error, .. } = event {
                 kept.set(Some(error));
             }
         }) {

@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::time::Duration;
 
-use uct_core::cm::{Cm, CmEp, CmEvent, ConnectOptions, Listener, Request};
-use uct_core::{Error, Posted, Refused, Worker};
+use uct_host::cm::{Cm, CmEp, CmEvent, ConnectOptions, Listener, Request};
+use uct_host::{Error, Posted, Refused, Worker};
 
 use super::CmSetup;
 

@@ -275,7 +275,7 @@ fn the_level_of_the_log_is_set_by_variable_command_line_and_file() {
     let by_program = ended(&["-v", "--set", "log_level=debug"]);
     let by_variable = run(info(&["-v"]).env("UCT_LOG_LEVEL", "debug"));
     for told in [by_file, by_program, by_variable] {
-        assert!(told.stderr.contains("DEBUG uct_core"), "{}", told.stderr);
+        assert!(told.stderr.contains("DEBUG uct_host"), "{}", told.stderr);
         assert!(!told.stderr.contains('\u{1b}'), "colours where no terminal is: {}", told.stderr);
     }
 }

@@ -56,7 +56,7 @@ mod tests {
     #[track_caller]
     fn expect(text: &str, most_verbose: u32, levels: [u32; 3]) {
         let directives = Directives::parse(text);
-        let of = ["uct_core::ep", "uct_core", "uct_tcp"].map(|target| directives.of(target));
+        let of = ["uct_host::ep", "uct_host", "uct_tcp"].map(|target| directives.of(target));
         assert_eq!((directives.most_verbose(), of), (most_verbose, levels), "{text:?}");
     }
 
@@ -65,9 +65,9 @@ mod tests {
         expect("", 2, [2; 3]);
         expect("Debug", 4, [4; 3]);
         expect("off", 0, [0; 3]);
-        expect("uct_core::ep=debug", 4, [4, 2, 2]);
-        expect("error, uct_core=info ,uct_core::ep=debug", 4, [4, 3, 1]);
-        expect("uct_core::ep=off,uct_core=info", 3, [0, 3, 2]);
+        expect("uct_host::ep=debug", 4, [4, 2, 2]);
+        expect("error, uct_host=info ,uct_host::ep=debug", 4, [4, 3, 1]);
+        expect("uct_host::ep=off,uct_host=info", 3, [0, 3, 2]);
         expect("off,uct_tcp", 5, [0, 0, 5]);
     }
 

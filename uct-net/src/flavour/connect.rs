@@ -4,7 +4,7 @@ use std::fmt;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use uct_core::select::Request;
+use uct_host::select::Request;
 
 /// An attempt to connect, made by `.await`. Its methods set what the attempt needs.
 #[must_use = "nothing is connected until it is awaited"]

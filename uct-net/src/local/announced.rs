@@ -2,8 +2,8 @@
 //! clear does not find it, and one that must not does not take an interface that would.
 
 use ucs::Error as Status;
-use uct_core::select::PeerAddresses;
-use uct_core::{Iface, IfaceAddress};
+use uct_host::select::PeerAddresses;
+use uct_host::{Iface, IfaceAddress};
 
 use super::net::NetHandle;
 

@@ -7,7 +7,7 @@ use std::io::{Error as IoError, ErrorKind, Read, Result, Write};
 use std::rc::{Rc, Weak};
 use std::task::{Context, Poll, ready};
 
-use uct_core::{Iface, IfaceAddress};
+use uct_host::{Iface, IfaceAddress};
 
 use super::conn::{Conn, Ticket};
 use super::lane::Lane;

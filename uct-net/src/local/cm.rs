@@ -12,8 +12,8 @@ use std::time::{Duration, Instant};
 use ucs::Error as Status;
 use ucs::admission::{Limits, Places, Source, Vacancy};
 use ucs::text::PeerText;
-use uct_core::cm::{Cm, CmData, CmEp, CmEvent, CmToken, ConnectOptions, Listener, Request};
-use uct_core::{Capabilities, Iface, IfaceAddress, OpenError};
+use uct_host::cm::{Cm, CmData, CmEp, CmEvent, CmToken, ConnectOptions, Listener, Request};
+use uct_host::{Capabilities, Iface, IfaceAddress, OpenError};
 
 use super::agenda::Agenda;
 use super::channel::{Channel, FailureTarget, LIMITS};

@@ -8,7 +8,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use ucs::text::PeerLines;
-use uct_core::{Ep, Iface};
+use uct_host::{Ep, Iface};
 
 use super::conn::{Conn, Ticket};
 use super::message::Message;
@@ -46,7 +46,7 @@ pub struct Explanation {
     /// Transport and device, for example `posix/memory`. Behind a transport that carries everything inside TLS, there is ` inside TLS`.
     pub chosen: String,
     /// The verdict of this side on each of its candidates.
-    pub ours: uct_core::select::Explanation,
+    pub ours: uct_host::select::Explanation,
     /// The verdict of the peer on each of its candidates, in its own words.
     pub theirs: PeerLines,
     /// Candidates that were tried first and did not work, each with the reason.

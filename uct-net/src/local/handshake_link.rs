@@ -12,7 +12,7 @@ use ucs::admission::Source;
 use ucs::sys::descriptors;
 use ucs::sys::peer::{Credentials, peer_credentials};
 use ucs::sys::process::credentials;
-use uct_core::{Iface, IfaceAddress};
+use uct_host::{Iface, IfaceAddress};
 
 use super::bytes::{Bytes, Raw};
 use super::channel::Channel;

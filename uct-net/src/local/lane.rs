@@ -4,8 +4,8 @@ use std::ops::RangeInclusive;
 use std::os::fd::OwnedFd;
 
 use ucs::memory::copy;
-use uct_core::cm::{CmEp, CmToken};
-use uct_core::{
+use uct_host::cm::{CmEp, CmToken};
+use uct_host::{
     AmId, Capabilities, Ep, Error as Status, Iface, IfaceAddress, MemoryDomain, Refused, SendFlags,
     SocketSide,
 };
@@ -52,7 +52,7 @@ impl HalfLane {
     pub(crate) fn open(
         iface: &Iface,
         peer: &IfaceAddress,
-        failed: impl FnOnce(uct_core::EpFailure) + 'static,
+        failed: impl FnOnce(uct_host::EpFailure) + 'static,
     ) -> Result<HalfLane, Refused> {
         if iface.capabilities().contains(Capabilities::CONNECT_TO_IFACE) {
             return Ok(HalfLane { ep: iface.connect_with(peer, failed)?, is_connected: true });
@@ -63,7 +63,7 @@ impl HalfLane {
     /// An endpoint that is not connected yet, of an interface whose endpoints connect to each other.
     pub(crate) fn apart(
         iface: &Iface,
-        failed: impl FnOnce(uct_core::EpFailure) + 'static,
+        failed: impl FnOnce(uct_host::EpFailure) + 'static,
     ) -> Result<HalfLane, Refused> {
         Ok(HalfLane { ep: iface.create_ep(failed)?, is_connected: false })
     }
@@ -78,7 +78,7 @@ impl HalfLane {
         iface: &Iface,
         peer: &IfaceAddress,
         (socket, side): (OwnedFd, SocketSide),
-        failed: impl FnOnce(uct_core::EpFailure) + 'static,
+        failed: impl FnOnce(uct_host::EpFailure) + 'static,
     ) -> Result<HalfLane, Refused> {
         Ok(HalfLane { ep: iface.connect_over(peer, socket, side, failed)?, is_connected: true })
     }

@@ -6,7 +6,7 @@ use std::ops::Deref;
 use std::rc::Rc;
 
 use smallvec::SmallVec;
-use uct_core::{AmMessage, KeptMessage};
+use uct_host::{AmMessage, KeptMessage};
 
 /// Messages below this are copied: keeping a buffer of the transport's for a few bytes costs it more.
 const COPIED: usize = 1024;

@@ -17,9 +17,9 @@ use ucs::admission::Source;
 use ucs::log::Limited;
 use ucs::memory::fork::Forked;
 use ucs::stride::Countdown;
-use uct_core::cm::Cm;
-use uct_core::select::Selector;
-use uct_core::{AmMessage, Context, Iface, IfaceOptions, OpenError, Worker, WorkerHandle};
+use uct_host::cm::Cm;
+use uct_host::select::Selector;
+use uct_host::{AmMessage, Context, Iface, IfaceOptions, OpenError, Worker, WorkerHandle};
 
 use super::accepted::Accepted;
 use super::agenda::Agenda;

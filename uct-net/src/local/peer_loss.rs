@@ -55,8 +55,8 @@ fn whole_seconds(time: Time) -> Duration {
 #[cfg(test)]
 mod tests {
     use socket2::Type;
-    use uct_core::Context;
-    use uct_core::configuration::Sources;
+    use uct_host::Context;
+    use uct_host::configuration::Sources;
 
     use super::*;
 

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll, Waker};
 
 use ucs::Error as Status;
-use uct_core::{
+use uct_host::{
     Access, AtomicOp, Completion, Fetched, Flush, Memory, MemoryKind, MemorySlice, Posted, RemoteKey,
 };
 

@@ -13,7 +13,7 @@ use std::time::Duration;
 use socket2::{Domain, SockAddr, Socket, Type};
 use ucs::memory::fork::Forked;
 use ucs::sys::socket as net;
-use uct_core::{Iface, IfaceAddress};
+use uct_host::{Iface, IfaceAddress};
 
 use super::bytes::{Bytes, Raw, watch};
 use super::channel::Channel;

@@ -6,8 +6,8 @@ use std::rc::Rc;
 
 use ucs::sys::net::route_source;
 use ucs::sys::process::credentials;
-use uct_core::select::{PeerAddresses, Selector};
-use uct_core::{DeviceKind, Iface, IfaceAddress};
+use uct_host::select::{PeerAddresses, Selector};
+use uct_host::{DeviceKind, Iface, IfaceAddress};
 
 use super::conn::Conn;
 use super::handshake_link::Origin;

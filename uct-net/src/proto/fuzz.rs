@@ -1,8 +1,8 @@
 //! For the fuzz targets: any bytes of a peer are read, what is read is written as it was, and both machines of the handshake take them.
 
 use ucs::text::PeerLines;
-use uct_core::IfaceAddress;
-use uct_core::select::PeerAddresses;
+use uct_host::IfaceAddress;
+use uct_host::select::PeerAddresses;
 
 use super::envelope::Token;
 use super::frame::{HEADER, parse_header};

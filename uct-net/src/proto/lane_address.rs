@@ -10,7 +10,7 @@
 //! With `rc_verbs` these are 54 bytes, which is what a request of rdma_cm has room for. So there is no room for lengths: both sides
 //! use one transport, and its addresses have one length.
 
-use uct_core::IfaceAddress;
+use uct_host::IfaceAddress;
 
 use super::envelope::Token;
 use super::frame::{BadFrame, VERSION, check_version};

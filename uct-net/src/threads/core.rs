@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 
 use ucs::memory::fork::{ForkGuard, Forked};
 use ucs::pending_work::{PendingWork, WorkSource};
-use uct_core::{Context, Iface};
+use uct_host::{Context, Iface};
 
 use super::doorbell::Doorbell;
 use super::held::Held;

@@ -22,7 +22,7 @@ const NAP: Duration = Duration::from_micros(100);
 const STACK_SIZE: usize = 1 << 20;
 
 /// Starts a thread that opens a net and drives it.
-pub(super) fn start(context: uct_core::Context, options: NetOptions, is_bound: bool) -> Result<Arc<Core>> {
+pub(super) fn start(context: uct_host::Context, options: NetOptions, is_bound: bool) -> Result<Arc<Core>> {
     let (sender, receiver) = mpsc::channel();
     let run = move || {
         let core = match Core::open(&context, options, is_bound) {

@@ -4,7 +4,7 @@ use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 
 use ucs::memory::fork::Forked;
-use uct_core::Context;
+use uct_host::Context;
 
 use super::core::{Core, Inside};
 use super::driver;

@@ -17,7 +17,7 @@ const CHUNK: usize = 64 << 10;
 /// pieces of 64 KiB. In a child of a fork nothing is copied, and a read leaves its target as it was: the memory is the parent's.
 #[derive(Clone)]
 pub struct Memory {
-    inner: Arc<Confined<uct_core::Memory>>,
+    inner: Arc<Confined<uct_host::Memory>>,
     length: usize,
 }
 
@@ -30,11 +30,11 @@ pub struct MemorySlice {
 }
 
 impl Memory {
-    pub(super) fn new(entered: &Entered<'_>, memory: uct_core::Memory) -> Memory {
+    pub(super) fn new(entered: &Entered<'_>, memory: uct_host::Memory) -> Memory {
         Memory { length: memory.len(), inner: Arc::new(entered.confine(memory)) }
     }
 
-    pub(super) fn confined(&self) -> &Confined<uct_core::Memory> {
+    pub(super) fn confined(&self) -> &Confined<uct_host::Memory> {
         &self.inner
     }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use uct_core::Context;
+use uct_host::Context;
 
 use super::engine::Engine;
 use super::limit::Limit;

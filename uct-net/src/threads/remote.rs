@@ -155,7 +155,7 @@ impl Connection {
         Err(Error::new(Stage::Connected, self.peer(), ucs::Error::INVALID_PARAM, reason))
     }
 
-    fn slice(&self, entered: &Entered<'_>, slice: &MemorySlice) -> Result<uct_core::MemorySlice> {
+    fn slice(&self, entered: &Entered<'_>, slice: &MemorySlice) -> Result<uct_host::MemorySlice> {
         let memory = self.owned(entered, slice.memory.confined())?;
         Ok(memory.slice(slice.start..slice.end))
     }

@@ -4,8 +4,8 @@
 use std::thread;
 use std::time::Duration;
 
-use uct_core::Context;
-use uct_core::configuration::Sources;
+use uct_host::Context;
+use uct_host::configuration::Sources;
 
 use super::engine::Engine;
 use super::{Connection, Net};

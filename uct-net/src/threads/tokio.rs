@@ -20,7 +20,7 @@ const PASSES: u32 = 16;
 const CLOSING: Duration = Duration::from_secs(1);
 
 /// Opens a net that a task of the current runtime drives. A transport that is bound to a thread gets a thread after all.
-pub(super) fn start(context: &uct_core::Context, options: NetOptions) -> Result<Arc<Core>> {
+pub(super) fn start(context: &uct_host::Context, options: NetOptions) -> Result<Arc<Core>> {
     let failed = |reason: String| {
         Error::new(Stage::Choose, "this process", ucs::Error::INVALID_PARAM, reason)
             .hint("call it inside a tokio runtime that was built with enable_all(), or use Net::new")

@@ -84,14 +84,23 @@ fn refusal(manifest: &str, package: &str, on: &Relation) -> Option<&'static str>
         "uct-core" if package == "uct-compose" => {
             (&["ucs", "uct-plugin"], "it uses plugins as a transport uses the system")
         }
+        "uct-core" if package == "uct-host" => {
+            (&["ucs", "uct-abi", "uct-compose"], "the host may use ucs, uct-abi and uct-compose")
+        }
         "uct-core" => {
             if BUILT_IN.contains(&on.name) && on.optional {
                 return None;
             }
-            let reason = "it may use ucs, uct-abi, uct-compose and, as features, the crates of transports";
-            (&["ucs", "uct-abi", "uct-compose"], reason)
+            let reason = "it may use uct-host, uct-abi and, as features, the crates of transports";
+            (&["uct-abi", "uct-host"], reason)
         }
-        "uct-net" => (&["ucs", "uct-core"], "connections are built on uct-core, and use ucs beside it"),
+        "uct-net" => {
+            // A feature that links its transports in; nothing else of it is used.
+            if on.name == "uct-core" && on.optional {
+                return None;
+            }
+            (&["ucs", "uct-host"], "connections are built on uct-host, and use ucs beside it")
+        }
         "examples" if package != "uct_hello_world" => {
             (&["uct-core", "uct-net"], "a program uses uct-core and uct-net alone")
         }
@@ -110,7 +119,7 @@ fn refusal(manifest: &str, package: &str, on: &Relation) -> Option<&'static str>
         "tests" if ["uct-measured", "uct-stacks"].contains(&package) => {
             (&["uct-core", "uct-net"], "what is measured is what a program uses")
         }
-        "tests" => (&["uct-core", "uct-plugin", "uct-abi", "ucs"], "transports are found at run time"),
+        "tests" => (&["uct-host", "uct-plugin", "uct-abi", "ucs"], "transports are found at run time"),
         // Parsers are called where they are.
         "fuzz" => return None,
         "xtask" => (&[], "it must build when nothing else does"),
@@ -150,6 +159,8 @@ mod tests {
     fn the_core_takes_transports_only_as_features() {
         let manifest = "uct-core/Cargo.toml";
         assert!(refusal(manifest, "uct-core", &ours("uct-tcp")).is_some());
+        let host = "uct-core/host/Cargo.toml";
+        assert!(refusal(host, "uct-host", &Relation { optional: true, ..ours("uct-tcp") }).is_some());
         assert!(refusal(manifest, "uct-core", &Relation { optional: true, ..ours("uct-tcp") }).is_none());
         assert!(
             refusal(manifest, "uct-core", &Relation { optional: true, ..ours("uct-rc-verbs") }).is_none()

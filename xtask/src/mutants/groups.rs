@@ -18,11 +18,15 @@ pub struct Group {
 
 /// All of them.
 pub const GROUPS: &[Group] = &[
-    group("selection", "uct-core", &["uct-core/src/select/**/*.rs"]),
-    group("loader", "uct-core", &["uct-core/src/loader/**/*.rs"]),
-    group("worker", "uct-core", &["uct-core/src/worker.rs", "uct-core/src/worker/**/*.rs"]),
-    group("completion", "uct-core", &["uct-core/src/completion.rs", "uct-core/src/completion/**/*.rs"]),
-    group("memory", "uct-core", &["uct-core/src/md/**/*.rs"]),
+    group("selection", "uct-host", &["uct-core/host/src/select/**/*.rs"]),
+    group("loader", "uct-host", &["uct-core/host/src/loader/**/*.rs"]),
+    group("worker", "uct-host", &["uct-core/host/src/worker.rs", "uct-core/host/src/worker/**/*.rs"]),
+    group(
+        "completion",
+        "uct-host",
+        &["uct-core/host/src/completion.rs", "uct-core/host/src/completion/**/*.rs"],
+    ),
+    group("memory", "uct-host", &["uct-core/host/src/md/**/*.rs"]),
     group("remote-access", "uct-plugin", &["uct-core/plugin/src/rma.rs", "uct-core/plugin/src/rma/**/*.rs"]),
     group("configuration", "ucs", &["ucs/src/config/**/*.rs", "ucs/src/units/**/*.rs"]),
     group("data-structures", "ucs", &["ucs/src/datastruct/**/*.rs"]),

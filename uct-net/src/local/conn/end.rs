@@ -5,7 +5,7 @@ use std::task::{Context, Poll};
 
 use ucs::Error as Status;
 use ucs::memory::fork::Forked;
-use uct_core::{EpFailure, Flush, Posted};
+use uct_host::{EpFailure, Flush, Posted};
 
 use super::Conn;
 use super::spans::Spans;

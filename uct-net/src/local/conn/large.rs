@@ -7,7 +7,7 @@
 use std::rc::Rc;
 
 use ucs::Error as Status;
-use uct_core::{Access, Completion, MemorySlice, Posted, Worker};
+use uct_host::{Access, Completion, MemorySlice, Posted, Worker};
 use zerocopy::FromZeros;
 
 use super::super::lane::Lane;

@@ -1,6 +1,6 @@
 //! A large message that is offered: at its sender, and at its receiver.
 
-use uct_core::{Completion, Memory, MemorySlice, RemoteKey};
+use uct_host::{Completion, Memory, MemorySlice, RemoteKey};
 
 use crate::proto::shared::Shared;
 

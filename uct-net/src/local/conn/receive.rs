@@ -5,7 +5,7 @@ use std::task::Context;
 
 use ucs::Error as Status;
 use ucs::text::PeerText;
-use uct_core::AmMessage;
+use uct_host::AmMessage;
 
 use super::super::message::Message;
 use super::Conn;

@@ -4,7 +4,7 @@ use std::rc::Rc;
 use std::task::Context;
 
 use ucs::Error as Status;
-use uct_core::Pending;
+use uct_host::Pending;
 
 use super::super::lane::Lane;
 use super::Conn;
@@ -28,7 +28,7 @@ impl Conn {
     /// Has the transport report when there is room; false if there is already.
     pub(super) fn wait_for_transport(self: &Rc<Conn>, lane: &Lane) -> bool {
         let conn = Rc::downgrade(self);
-        let request = move |_ep: &uct_core::Ep| {
+        let request = move |_ep: &uct_host::Ep| {
             if let Some(conn) = conn.upgrade() {
                 conn.waits_for_room.set(false);
                 conn.become_due();

@@ -5,7 +5,7 @@
 use std::fmt::Display;
 
 use tracing::debug_span;
-use uct_core::Iface;
+use uct_host::Iface;
 
 use super::super::span::Span;
 

@@ -4,8 +4,8 @@ use std::rc::Rc;
 
 use ucs::Error as Status;
 use ucs::text::{PeerLines, PeerText};
-use uct_core::select::{Candidate, Explanation as Explained, PeerAddresses, Request, SelectError, Selector};
-use uct_core::{Iface, IfaceAddress, SocketSide};
+use uct_host::select::{Candidate, Explanation as Explained, PeerAddresses, Request, SelectError, Selector};
+use uct_host::{Iface, IfaceAddress, SocketSide};
 
 use super::super::announced;
 use super::super::conn::Conn;

@@ -4,7 +4,7 @@ use std::os::fd::OwnedFd;
 use std::rc::Rc;
 
 use ucs::Error as Status;
-use uct_core::{EpFailure, Iface, IfaceAddress, Refused, SocketSide};
+use uct_host::{EpFailure, Iface, IfaceAddress, Refused, SocketSide};
 
 use super::super::conn::Conn;
 use super::super::handshake_link::LaneSource;

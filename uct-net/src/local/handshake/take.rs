@@ -3,8 +3,8 @@
 use std::rc::Rc;
 
 use ucs::text::PeerLines;
-use uct_core::select::{Explanation as Explained, PeerAddresses};
-use uct_core::{Iface, IfaceAddress, SocketSide};
+use uct_host::select::{Explanation as Explained, PeerAddresses};
+use uct_host::{Iface, IfaceAddress, SocketSide};
 
 use super::super::announced;
 use super::super::conn::Conn;

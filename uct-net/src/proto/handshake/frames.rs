@@ -1,8 +1,8 @@
 //! The frames of a handshake, and their fields.
 
 use ucs::text::{PeerLines, PeerText};
-use uct_core::IfaceAddress;
-use uct_core::select::PeerAddresses;
+use uct_host::IfaceAddress;
+use uct_host::select::PeerAddresses;
 
 use super::auth::{Nonce, Proof};
 use crate::proto::envelope::Token;
@@ -233,7 +233,7 @@ fn address(fields: &mut Fields<'_>, field: Field) -> Result<IfaceAddress, BadFra
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
-    use uct_core::select::PeerIface;
+    use uct_host::select::PeerIface;
 
     use super::*;
 

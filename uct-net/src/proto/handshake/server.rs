@@ -2,7 +2,7 @@
 
 use smallvec::{SmallVec, smallvec};
 use ucs::text::{PeerLines, PeerText};
-use uct_core::select::PeerAddresses;
+use uct_host::select::PeerAddresses;
 
 use super::auth::{self, Nonce, Side};
 use super::frames::{End, Frame, Proposal, Way};

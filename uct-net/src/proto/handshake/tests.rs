@@ -4,8 +4,8 @@ use std::collections::VecDeque;
 
 use proptest::prelude::*;
 use ucs::text::{PeerLines, PeerText};
-use uct_core::IfaceAddress;
-use uct_core::select::PeerAddresses;
+use uct_host::IfaceAddress;
+use uct_host::select::PeerAddresses;
 
 use super::auth::{Nonce, Side};
 use super::client::{self, Client};

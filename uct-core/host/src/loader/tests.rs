@@ -9,7 +9,7 @@ use uct_abi::UctStr;
 
 #[test]
 fn two_transports_or_components_of_one_plugin_with_the_same_name_are_refused() {
-    let all: Vec<Component> = crate::builtin::plugins()
+    let all: Vec<Component> = crate::linked::plugins()
         .into_iter()
         // SAFETY: the tables of plugins that are linked in.
         .flat_map(|table| unsafe { registry::prepared(table) }.expect("it is one").components)
@@ -39,7 +39,7 @@ fn two_transports_or_components_of_one_plugin_with_the_same_name_are_refused() {
 
 #[test]
 fn the_keys_of_a_plugin_are_described_although_it_is_not_started() {
-    let names: Vec<String> = crate::builtin::plugins()
+    let names: Vec<String> = crate::linked::plugins()
         .into_iter()
         .flat_map(|table| described(table).expect("a plugin"))
         .map(|section| section.name.into_owned())

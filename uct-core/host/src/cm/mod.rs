@@ -8,7 +8,7 @@
 
 /// The code of the page compiles and runs.
 #[cfg(doctest)]
-#[doc = include_str!("../../../docs/cm.md")]
+#[doc = include_str!("../../../../docs/cm.md")]
 pub struct Page;
 
 mod endpoint;

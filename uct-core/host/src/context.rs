@@ -20,7 +20,7 @@ use crate::md::{MdInner, MemoryDomain};
 use crate::reason::Reason;
 use crate::resource::{DeviceKind, Resource};
 use crate::select::{Calibration, CalibrationError};
-use crate::{builtin, host, loader, misspelt};
+use crate::{host, linked, loader, misspelt};
 
 /// The configuration and the loaded transports of a process, or of a library within it.
 ///
@@ -152,7 +152,7 @@ impl ContextBuilder {
             schema: known,
         };
         let Loaded { plugins, failures, ignored, searched } =
-            loader::load(&settings, &builtin::plugins(), host::table());
+            loader::load(&settings, &linked::plugins(), host::table());
         for failure in &failures {
             ucs::log::warn!("{failure} ({})", failure.hint());
         }

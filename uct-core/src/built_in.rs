@@ -1,9 +1,11 @@
-//! The transports that are linked statically: the one place where the core meets them, through `uct-abi` alone.
+//! The transports that are linked in: those of the crate's features, in the order in which they are listed.
+//! Registered with the host, which meets them through `uct-abi` alone.
 
 use uct_abi::UctPlugin;
 
-/// Those of the crate's features, in the order in which they are listed.
-pub(crate) fn plugins() -> Vec<&'static UctPlugin> {
+uct_host::link_transports!(plugins);
+
+fn plugins() -> Vec<&'static UctPlugin> {
     vec![
         #[cfg(feature = "self")]
         uct_self::plugin(),
