@@ -16,6 +16,7 @@ mod instructions;
 mod man;
 mod mutants;
 mod net;
+mod part;
 mod process;
 mod steps;
 mod test;
@@ -41,6 +42,8 @@ enum Command {
     Hello(hello::Options),
     /// Run everything that can be run on this machine
     Test(test::Options),
+    /// Run the tests of one transport or crate, soon after an edit of it
+    Try(part::Options),
     /// Check format, lints, documentation, dependencies, licences and generated files
     Check(check::Options),
     /// Run floor, UCX and ours in turn, and show medians and ratios
@@ -81,6 +84,7 @@ fn dispatch(command: Command) -> Outcome<u8> {
         Command::Instructions(options) => instructions::run(&Workspace::load()?, &options).map(|()| 0),
         Command::Footprint => footprint::run(&Workspace::load()?).map(|()| 0),
         Command::Test(options) => test::run(&options).map(|()| 0),
+        Command::Try(options) => part::run(&options).map(|()| 0),
         Command::Check(options) => check::run(&Workspace::load()?, &options).map(|()| 0),
         Command::Config(options) => config::run(&Workspace::load()?, &options).map(|()| 0),
         Command::Install(options) => install::run(&Workspace::load()?, &options).map(|()| 0),
