@@ -113,11 +113,16 @@ fn suite(workspace: &Workspace, plugin: &Package, case: Option<&str>) -> Outcome
 /// The suite over a plugin that needs a verbs device.
 fn in_machine(workspace: &Workspace, built: &Built, name: &str, case: Option<&str>) -> Outcome {
     vm::install()?;
-    let variables = format!("UCT_MODULES={name} UCT_TEST_REQUIRE={name} UCT_TEST_DEVICES=mlx5_0:1");
-    // As tests/vm/scripts/conformance.sh has them, with the reason.
-    let times = "UCT_RC_VERBS_TIMEOUT=1s UCT_RC_VERBS_PEER_TIMEOUT=15s";
+    // The times are those of tests/vm/scripts/conformance.sh, which has the reason.
+    let mut script = format!(
+        "export UCT_MODULES={name} UCT_TEST_REQUIRE={name} UCT_TEST_DEVICES=mlx5_0:1\n\
+         export UCT_RC_VERBS_TIMEOUT=1s UCT_RC_VERBS_PEER_TIMEOUT=15s\n"
+    );
     let case = case.map(quote).unwrap_or_default();
-    let script = format!("{variables} {times} {SUITE} --quiet {case}");
+    for part in 1..=PROCESSES {
+        script += &format!("UCT_TEST_PART={part}/{PROCESSES} {SUITE} --quiet {case} & parts+=($!)\n");
+    }
+    script += "status=0; for part in ${parts[@]}; do wait $part || status=$?; done; exit $status";
     let machine = vm::Options { timeout: GUEST_LIMIT, ..vm::Options::script(script) };
     match vm::run_with(workspace, built, &machine)?.status {
         0 => Ok(()),
