@@ -85,8 +85,6 @@ pub use error::{Error, Result, Stage};
 /// `Connect` and `Listen` of both flavours, by the net that they belong to.
 pub use flavour::{Connect as ConnectOf, Listen as ListenOf};
 pub use options::{NetOptions, Wait};
-#[doc(hidden)]
-pub use proto::fuzz::{fuzz_frame, fuzz_lane_address};
 /// The version of rustls whose settings [`Tls`] takes.
 #[cfg(feature = "tls")]
 pub use rustls;
@@ -96,6 +94,13 @@ pub use threads::{
 };
 #[cfg(feature = "tls")]
 pub use tls::{Tls, TlsPeer};
+
+/// For the tests and fuzz targets of this project. No version promises anything about it.
+#[cfg(feature = "testing")]
+#[doc(hidden)]
+pub mod testing {
+    pub use crate::proto::fuzz::{fuzz_frame, fuzz_lane_address};
+}
 
 /// The code of the page compiles and runs.
 #[cfg(doctest)]

@@ -5,6 +5,9 @@
 
 #![forbid(unsafe_code)]
 
+#[path = "../../../uct-core/compose/src/wire.rs"]
+#[allow(dead_code, reason = "a part of it is used here")]
+mod composed;
 mod configuration;
 mod peer;
 mod transport;
@@ -27,14 +30,14 @@ pub const PARSERS: &[Parser] = &[
         read: configuration::calibration,
         seeds: configuration::calibration_seeds,
     },
-    Parser { name: "composed_frame", read: uct_compose::fuzz_frame, seeds: peer::composed_frame_seeds },
+    Parser { name: "composed_frame", read: peer::composed_frame, seeds: peer::composed_frame_seeds },
     Parser { name: "config_file", read: configuration::file, seeds: configuration::file_seeds },
     Parser { name: "config_values", read: configuration::values, seeds: configuration::value_seeds },
     Parser { name: "units", read: configuration::units, seeds: configuration::unit_seeds },
-    Parser { name: "net_frame", read: uct_net::fuzz_frame, seeds: peer::net_frame_seeds },
+    Parser { name: "net_frame", read: uct_net::testing::fuzz_frame, seeds: peer::net_frame_seeds },
     Parser {
         name: "net_lane_address",
-        read: uct_net::fuzz_lane_address,
+        read: uct_net::testing::fuzz_lane_address,
         seeds: peer::net_lane_address_seeds,
     },
     Parser { name: "iface_address", read: peer::iface_address, seeds: peer::iface_address_seeds },
@@ -43,18 +46,22 @@ pub const PARSERS: &[Parser] = &[
     Parser { name: "remote_key", read: peer::remote_key, seeds: peer::remote_key_seeds },
     Parser { name: "rma_frames", read: peer::rma_frames, seeds: peer::rma_frames_seeds },
     Parser { name: "ib_address", read: peer::ib_address, seeds: peer::ib_address_seeds },
-    Parser { name: "rc_address", read: uct_rc_verbs::fuzz_address, seeds: peer::rc_address_seeds },
-    Parser { name: "rc_key", read: uct_rc_verbs::fuzz_key, seeds: peer::rc_key_seeds },
-    Parser { name: "rdmacm_private", read: uct_rdmacm::fuzz_private, seeds: peer::rdmacm_private_seeds },
+    Parser { name: "rc_address", read: uct_rc_verbs::testing::fuzz_address, seeds: peer::rc_address_seeds },
+    Parser { name: "rc_key", read: uct_rc_verbs::testing::fuzz_key, seeds: peer::rc_key_seeds },
+    Parser {
+        name: "rdmacm_private",
+        read: uct_rdmacm::testing::fuzz_private,
+        seeds: peer::rdmacm_private_seeds,
+    },
     Parser { name: "shm_peer", read: peer::shm_peer, seeds: peer::shm_peer_seeds },
-    Parser { name: "shm_ring", read: uct_shm::fuzz_ring, seeds: peer::shm_ring_seeds },
-    Parser { name: "tcp_address", read: uct_tcp::fuzz_address, seeds: peer::tcp_address_seeds },
-    Parser { name: "tcp_cm", read: uct_tcp::fuzz_cm, seeds: peer::tcp_cm_seeds },
+    Parser { name: "shm_ring", read: uct_shm::testing::fuzz_ring, seeds: peer::shm_ring_seeds },
+    Parser { name: "tcp_address", read: uct_tcp::testing::fuzz_address, seeds: peer::tcp_address_seeds },
+    Parser { name: "tcp_cm", read: uct_tcp::testing::fuzz_cm, seeds: peer::tcp_cm_seeds },
     Parser { name: "tcp_hello", read: peer::tcp_hello, seeds: peer::tcp_hello_seeds },
     Parser { name: "transport_address", read: transport::address, seeds: transport::address_seeds },
     Parser { name: "transport_key", read: transport::key, seeds: transport::key_seeds },
-    Parser { name: "ud_address", read: uct_ud_verbs::fuzz_address, seeds: peer::ud_address_seeds },
-    Parser { name: "ud_packets", read: uct_ud_verbs::fuzz_packets, seeds: peer::ud_packets_seeds },
+    Parser { name: "ud_address", read: uct_ud_verbs::testing::fuzz_address, seeds: peer::ud_address_seeds },
+    Parser { name: "ud_packets", read: uct_ud_verbs::testing::fuzz_packets, seeds: peer::ud_packets_seeds },
 ];
 
 /// The parser of a name.

@@ -6,8 +6,9 @@ use uct_core::IfaceAddress;
 use uct_core::select::{PeerAddresses, PeerIface};
 use uct_ib::DeviceAddress;
 use uct_plugin::memory::{PACKED_KEY, RemoteKey};
-use uct_plugin::rma::{REQUEST_HEADER, Request, wire};
+use uct_plugin::rma::{MAX_REQUEST, REQUEST_HEADER, RESPONSE_HEADER, Request, Response};
 
+use crate::composed::Head;
 use crate::transport;
 
 pub(crate) fn iface_address(bytes: &[u8]) {
@@ -67,8 +68,16 @@ pub(crate) fn remote_key_seeds() -> Vec<Vec<u8>> {
 }
 
 pub(crate) fn rma_frames(bytes: &[u8]) {
-    wire::fuzz_request(bytes);
-    wire::fuzz_response(bytes);
+    if let Ok((request, data)) = Request::read(bytes) {
+        let mut again = [0; MAX_REQUEST];
+        let written = request.write(&mut again);
+        assert_eq!(written + data.len(), bytes.len(), "header and data make the frame");
+        assert_eq!(Request::read(&again[..written]).map(|(request, _)| request), Ok(request));
+    }
+    if let Ok((response, data)) = Response::read(bytes) {
+        assert_eq!(RESPONSE_HEADER + data.len(), bytes.len(), "header and data make the frame");
+        assert_eq!(response.header()[4..], bytes[4..RESPONSE_HEADER]);
+    }
 }
 
 /// A request of each kind, and a put with data.
@@ -158,8 +167,8 @@ pub(crate) fn net_lane_address_seeds() -> Vec<Vec<u8>> {
 }
 
 pub(crate) fn shm_peer(bytes: &[u8]) {
-    uct_shm::fuzz_address(bytes);
-    uct_shm::fuzz_control(bytes);
+    uct_shm::testing::fuzz_address(bytes);
+    uct_shm::testing::fuzz_control(bytes);
 }
 
 pub(crate) fn shm_peer_seeds() -> Vec<Vec<u8>> {
@@ -190,9 +199,15 @@ pub(crate) fn tcp_cm_seeds() -> Vec<Vec<u8>> {
 
 /// As they are, and with the check sum made good, so that the fields behind it are reached.
 pub(crate) fn tcp_hello(bytes: &[u8]) {
-    uct_tcp::fuzz_hello(bytes);
+    uct_tcp::testing::fuzz_hello(bytes);
     if let Some(hello) = bytes.first_chunk::<112>() {
-        uct_tcp::fuzz_hello(&with_sum(*hello));
+        uct_tcp::testing::fuzz_hello(&with_sum(*hello));
+    }
+}
+
+pub(crate) fn composed_frame(bytes: &[u8]) {
+    if let Some((head, body)) = Head::read(bytes) {
+        assert_eq!([&head.write(), body].concat(), bytes, "what is read is what was written");
     }
 }
 

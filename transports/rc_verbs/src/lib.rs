@@ -24,8 +24,13 @@ mod property;
 mod proto;
 mod transport;
 
-pub use link::rkey::fuzz_key;
-pub use proto::addr::fuzz_address;
+/// For the tests and fuzz targets of this project. No version promises anything about it.
+#[cfg(feature = "testing")]
+#[doc(hidden)]
+pub mod testing {
+    pub use crate::link::rkey::fuzz_key;
+    pub use crate::proto::addr::fuzz_address;
+}
 
 uct_plugin::define_plugin! {
     name: "rc_verbs",

@@ -12,16 +12,24 @@ mod cm;
 mod config;
 mod conn;
 mod doctor;
-pub mod io;
-pub mod link;
+mod io;
+mod link;
 mod md;
 #[cfg(test)]
 #[path = "../../../ucs/testing/property.rs"]
 mod property;
-pub mod proto;
+mod proto;
 mod shared;
 
-pub use proto::private::fuzz_private;
+/// For the tests and fuzz targets of this project. No version promises anything about it.
+#[cfg(feature = "testing")]
+#[doc(hidden)]
+pub mod testing {
+    pub use crate::io::*;
+    pub use crate::link::prepare;
+    pub use crate::proto::private::fuzz_private;
+    pub use crate::proto::refusal;
+}
 
 uct_plugin::define_plugin! {
     name: "rdmacm",

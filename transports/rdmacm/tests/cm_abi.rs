@@ -1,4 +1,4 @@
-//! Compares structures, constants and function types of `io::abi` and `io::CmTable` with the installed C header.
+//! Compares structures, constants and function types of `io::abi` and `CmTable` with the installed C header.
 //!
 //! Needs `rdma/rdma_cma.h` (package librdmacm-dev) and a C compiler; without them it says what it skipped.
 //! `UCT_TEST_REQUIRE=verbs-header` turns the skip into a failure.
@@ -8,8 +8,8 @@ use std::mem::offset_of;
 use std::path::Path;
 use std::process::Command;
 
-use uct_rdmacm::io::CmTable;
-use uct_rdmacm::io::abi::*;
+use uct_rdmacm::testing::CmTable;
+use uct_rdmacm::testing::abi::*;
 
 #[path = "../../../ucs/testing/skip.rs"]
 mod skip;

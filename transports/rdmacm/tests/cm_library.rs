@@ -1,7 +1,7 @@
 //! The errors on a machine without librdmacm, or without devices.
 
-use uct_rdmacm::io::{Channel, CmError, load, load_from};
-use uct_rdmacm::proto::refusal::{Step, system};
+use uct_rdmacm::testing::refusal::{Step, system};
+use uct_rdmacm::testing::{Channel, CmError, load, load_from};
 
 #[path = "../../../ucs/testing/skip.rs"]
 mod skip;

@@ -2,10 +2,10 @@
 
 use std::path::Path;
 
-use uct_rdmacm::proto::refusal::{REASONS, SYSTEM};
+use uct_rdmacm::testing::refusal::{REASONS, SYSTEM};
 
 fn system() -> Vec<String> {
-    let row = |row: &uct_rdmacm::proto::refusal::Row| {
+    let row = |row: &uct_rdmacm::testing::refusal::Row| {
         let steps: Vec<String> = row.steps.iter().map(|step| format!("{step:?}").to_lowercase()).collect();
         let steps = if steps.is_empty() { "others".to_owned() } else { steps.join(", ") };
         format!(
@@ -20,7 +20,7 @@ fn system() -> Vec<String> {
 }
 
 fn reasons() -> Vec<String> {
-    let row = |reason: &uct_rdmacm::proto::refusal::Reason| {
+    let row = |reason: &uct_rdmacm::testing::refusal::Reason| {
         let status = reason.status.status().name().unwrap_or("");
         format!("| {} | {status} | {} | {} |", reason.number, reason.cause, reason.remedy)
     };

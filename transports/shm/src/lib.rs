@@ -8,9 +8,9 @@
 
 mod config;
 mod ep;
-#[cfg(not(loom))]
+#[cfg(all(feature = "testing", not(loom)))]
 mod fuzz;
-#[cfg(not(loom))]
+#[cfg(all(feature = "testing", not(loom)))]
 mod hostile;
 mod iface;
 mod io;
@@ -25,10 +25,15 @@ mod proto;
 mod skip;
 mod transport;
 
-#[cfg(not(loom))]
-pub use fuzz::{fuzz_address, fuzz_control, fuzz_ring};
-#[cfg(not(loom))]
-pub use hostile::{Heard, Intruder, Lair, knock, message, with_key, with_other_user, with_own_process};
+/// For the tests and fuzz targets of this project. No version promises anything about it.
+#[cfg(all(feature = "testing", not(loom)))]
+#[doc(hidden)]
+pub mod testing {
+    pub use crate::fuzz::{fuzz_address, fuzz_control, fuzz_ring};
+    pub use crate::hostile::{
+        Heard, Intruder, Lair, knock, message, with_key, with_other_user, with_own_process,
+    };
+}
 
 uct_plugin::define_plugin! {
     name: "shm",

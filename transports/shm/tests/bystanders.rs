@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use common::{LIMIT, open, until};
 use uct_core::{AmId, IfaceAddress, Worker};
-use uct_shm::{Heard, Intruder, message};
+use uct_shm::testing::{Heard, Intruder, message};
 
 const ID: AmId = AmId::new(9).unwrap();
 /// Of a request for operations on remote memory, in the ring.

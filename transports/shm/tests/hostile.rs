@@ -17,7 +17,7 @@ use std::time::{Duration, Instant};
 use common::{LIMIT, Peer, heard, hex, open, role, say, unhex, until};
 use rustix::fs::{MemfdFlags, OFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 use uct_core::{Access, AmId, Error, Iface, IfaceAddress, MemoryKind, SendFlags, Worker};
-use uct_shm::{Heard, Intruder, Lair, knock, message, with_key, with_own_process};
+use uct_shm::testing::{Heard, Intruder, Lair, knock, message, with_key, with_own_process};
 
 const ID: AmId = AmId::new(13).unwrap();
 /// Of the transport's own messages in the ring, and one beyond.

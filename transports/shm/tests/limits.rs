@@ -17,7 +17,7 @@ use common::{LIMIT, Peer, heard, hex, open, role, say, unhex, until};
 use uct_core::{
     Access, AmId, Context, Error, Iface, IfaceAddress, IfaceOptions, MemoryKind, SendFlags, Worker,
 };
-use uct_shm::{Heard, Intruder, knock};
+use uct_shm::testing::{Heard, Intruder, knock};
 
 const ID: AmId = AmId::new(11).unwrap();
 /// Connections taken at one look (two sockets, 16 of each), and a few events of others.

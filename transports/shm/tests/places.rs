@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use common::{LIMIT, Peer, heard, hex, open, role, say, unhex, until};
 use uct_core::{AmId, Ep, Iface, IfaceAddress, Worker};
-use uct_shm::{Heard, Intruder, with_key, with_other_user};
+use uct_shm::testing::{Heard, Intruder, with_key, with_other_user};
 
 const ID: AmId = AmId::new(7).unwrap();
 

@@ -20,9 +20,14 @@ mod property;
 mod proto;
 mod transport;
 
-pub use proto::addr::fuzz_address;
-pub use proto::cm::fuzz_cm;
-pub use proto::wire::fuzz_hello;
+/// For the tests and fuzz targets of this project. No version promises anything about it.
+#[cfg(feature = "testing")]
+#[doc(hidden)]
+pub mod testing {
+    pub use crate::proto::addr::fuzz_address;
+    pub use crate::proto::cm::fuzz_cm;
+    pub use crate::proto::wire::fuzz_hello;
+}
 
 uct_plugin::define_plugin! {
     name: "tcp",

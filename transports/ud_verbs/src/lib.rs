@@ -3,7 +3,7 @@
 //! Built on `uct-plugin` and on `uct-ib`, which loads libibverbs at run time. docs/ud_verbs.md is the page for users. The files from the
 //! bottom up:
 //!
-//! - [`proto`]: the reliability, and the formats of what travels. Pure state.
+//! - `proto`: the reliability, and the formats of what travels. Pure state.
 //! - `io`: the queue pair, packets, receive buffers, registrations.
 //! - `link`: a connection that this side owns (`link::conn`), the state that timers work on as well (`link::core`, behind `link::lock`), the
 //!   target's side of put, get and atomics (`link::targets`), and what all connections share (`link::shared`).
@@ -22,11 +22,16 @@ mod progress;
 #[cfg(test)]
 #[path = "../../../ucs/testing/property.rs"]
 mod property;
-pub mod proto;
+mod proto;
 mod transport;
 
-pub use proto::addr::fuzz_address;
-pub use proto::fuzz_packets;
+/// For the tests and fuzz targets of this project. No version promises anything about it.
+#[cfg(feature = "testing")]
+#[doc(hidden)]
+pub mod testing {
+    pub use crate::proto::addr::fuzz_address;
+    pub use crate::proto::*;
+}
 
 uct_plugin::define_plugin! {
     name: "ud_verbs",

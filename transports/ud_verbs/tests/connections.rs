@@ -9,8 +9,8 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use simulator::*;
-use uct_ud_verbs::proto::header::kind;
-use uct_ud_verbs::proto::{Failure, Header, Phase, Reason, Settings, Time};
+use uct_ud_verbs::testing::header::kind;
+use uct_ud_verbs::testing::{Failure, Header, Phase, Reason, Settings, Time};
 
 fn quiet(seed: u64) -> Network {
     Network::new(2, seed, Faults::default(), Settings::default())

@@ -5,7 +5,7 @@
 mod simulator;
 
 use simulator::{Random, given};
-use uct_ud_verbs::fuzz_packets;
+use uct_ud_verbs::testing::fuzz_packets;
 
 #[test]
 fn random_inputs_do_no_harm() {

@@ -9,8 +9,8 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use simulator::*;
-use uct_ud_verbs::proto::header::kind;
-use uct_ud_verbs::proto::{Failure, Settings};
+use uct_ud_verbs::testing::header::kind;
+use uct_ud_verbs::testing::{Failure, Settings};
 
 /// The victim, an honest peer of it, and the hostile one.
 const VICTIM: usize = 0;
@@ -116,7 +116,7 @@ fn requests_without_an_answer_to_the_challenge_take_no_place() {
     network.pass(MILLISECOND);
     assert!(network.nodes[VICTIM].table.is_empty());
     assert!(network.nodes[VICTIM].table.counters().challenges > 0);
-    assert_eq!(network.nodes[VICTIM].table.next_timeout(), uct_ud_verbs::proto::Time::NEVER);
+    assert_eq!(network.nodes[VICTIM].table.next_timeout(), uct_ud_verbs::testing::Time::NEVER);
 }
 
 /// A flood of identities, each of which answers its challenge.

@@ -6,7 +6,7 @@ mod simulator;
 
 use proptest::prelude::*;
 use simulator::*;
-use uct_ud_verbs::proto::{Psn, Settings};
+use uct_ud_verbs::testing::{Psn, Settings};
 
 /// Faults that follow from the seed, from harmless to severe.
 fn faults(random: &mut Random) -> Faults {
@@ -227,7 +227,7 @@ fn the_window_is_never_exceeded() {
                 ..Settings::default()
             };
             network.nodes[node as usize].table =
-                uct_ud_verbs::proto::Table::new(settings, &node.to_le_bytes()).expect("in range");
+                uct_ud_verbs::testing::Table::new(settings, &node.to_le_bytes()).expect("in range");
         }
         let user = network.connect(0, 1, 2000);
         let done = network.run(600 * SECOND, |network| {

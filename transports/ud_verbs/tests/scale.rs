@@ -8,8 +8,8 @@ mod simulator;
 use std::time::{Duration, Instant};
 
 use simulator::*;
-use uct_ud_verbs::proto::header::kind;
-use uct_ud_verbs::proto::{Body, ConnectionId, Header, Settings, Table, Time};
+use uct_ud_verbs::testing::header::kind;
+use uct_ud_verbs::testing::{Body, ConnectionId, Header, Settings, Table, Time};
 
 /// Time in which the receiver handles a datagram, and datagrams that it has buffers for.
 const SERVICE: u64 = MICROSECOND;

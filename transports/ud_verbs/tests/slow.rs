@@ -8,7 +8,7 @@ mod simulator;
 use std::collections::VecDeque;
 
 use simulator::*;
-use uct_ud_verbs::proto::{Body, ConnectionId, Event, Header, Received, Settings, Table, Time};
+use uct_ud_verbs::testing::{Body, ConnectionId, Event, Header, Received, Settings, Table, Time};
 
 /// Time that a datagram takes, at each side: that of an emulated machine which shares its processors.
 const COST: u64 = 500 * MICROSECOND;

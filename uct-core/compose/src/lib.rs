@@ -32,8 +32,6 @@ use ep::ComposedEp;
 use iface::ComposedIface;
 use md::ComposedMd;
 
-pub use wire::fuzz_frame;
-
 /// The calls of memory domains, interfaces and endpoints that are made here.
 #[derive(Clone, Copy)]
 pub struct Tables {

@@ -5,6 +5,7 @@ pub(crate) mod assembly;
 pub(crate) mod envelope;
 pub(crate) mod fields;
 pub(crate) mod frame;
+#[cfg(feature = "testing")]
 pub(crate) mod fuzz;
 pub(crate) mod handshake;
 pub(crate) mod lane_address;

@@ -33,6 +33,9 @@ pub struct Options {
 pub fn run(workspace: &Workspace, options: &Options) -> Outcome {
     let mut steps = Steps::only(&options.only);
     run_steps(workspace, &mut steps, Targets::All);
+    // What only tests use is compiled with the feature `testing`, which the whole workspace has.
+    let release = ["clippy", "--", "--deny", "warnings"];
+    steps.run("clippy without the feature `testing`", || cargo_step(workspace, &release));
     let bare = ["check", "--package", "uct-core", "--no-default-features"];
     steps.run("core without transports", || cargo_step(workspace, &bare));
     for feature in NET_FEATURES {

@@ -71,6 +71,7 @@ impl Rkey {
 }
 
 /// Entry for fuzzing: reads arbitrary bytes as a packed key, and checks accesses to its region and one byte beyond on either side.
+#[cfg(any(test, feature = "testing"))]
 pub fn fuzz_key(bytes: &[u8]) {
     match Rkey::unpack(bytes) {
         Ok(key) => {

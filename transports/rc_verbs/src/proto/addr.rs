@@ -85,6 +85,7 @@ impl EpAddress {
 }
 
 /// Entry for fuzzing: reads arbitrary bytes as each kind of address.
+#[cfg(any(test, feature = "testing"))]
 pub fn fuzz_address(bytes: &[u8]) {
     match check_iface(bytes) {
         Ok(()) => assert_eq!(bytes, IFACE, "there is one interface address"),

@@ -28,8 +28,6 @@ pub struct Event {
 pub struct EventParam {
     /// Private data as they arrived: padded with zeros to the longest that fits.
     pub private_data: Vec<u8>,
-    /// Number of the peer's queue pair.
-    pub qp_number: u32,
     /// Reads and atomics that the peer takes at once.
     pub responder_resources: u8,
     /// Reads and atomics that the peer issues at once.
@@ -101,7 +99,6 @@ unsafe fn param(raw: &rdma_conn_param) -> EventParam {
     };
     EventParam {
         private_data,
-        qp_number: raw.qp_num,
         responder_resources: raw.responder_resources,
         initiator_depth: raw.initiator_depth,
     }

@@ -13,7 +13,9 @@ pub use channel::Channel;
 pub use error::CmError;
 pub use event::{Event, EventParam};
 pub use id::{ConnParam, Id, QpStep};
-pub use table::{CmTable, load, load_from};
+pub use table::load;
+#[cfg(feature = "testing")]
+pub use table::{CmTable, load_from};
 
 /// The current thread's `errno`.
 fn errno() -> i32 {

@@ -110,6 +110,7 @@ fn trim(bytes: &[u8]) -> &[u8] {
 }
 
 /// For the fuzz target: any bytes are read, and what is ours is what was packed.
+#[cfg(any(test, feature = "testing"))]
 pub fn fuzz_private(bytes: &[u8]) {
     for kind in [Kind::Connect, Kind::Accept, Kind::Reject] {
         if let Message::Ours(data) = unpack(kind, bytes)

@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use uct_core::Posted;
 use uct_ib::verbs::{InlineData, InlineWr, QpKind, SendFlags};
-use uct_rdmacm::io::abi::*;
-use uct_rdmacm::io::{Channel, ConnParam, Event, Id, load};
-use uct_rdmacm::link::prepare;
+use uct_rdmacm::testing::abi::*;
+use uct_rdmacm::testing::prepare;
+use uct_rdmacm::testing::{Channel, ConnParam, Event, Id, load};
 
 use crate::raw::End;
 use crate::support::{End as CmEnd, Net, PATIENCE, Told, is_pair, net, skip};

@@ -143,6 +143,7 @@ pub(crate) fn read_socket(bytes: &[u8]) -> Result<SocketAddr, String> {
 }
 
 /// Entry for fuzzing: reads arbitrary bytes as each kind of address.
+#[cfg(any(test, feature = "testing"))]
 pub fn fuzz_address(bytes: &[u8]) {
     if let Ok(address) = DeviceAddress::read(bytes) {
         let mut again = [0; DEVICE];

@@ -170,6 +170,7 @@ fn word(bytes: &[u8], at: usize) -> u32 {
 }
 
 /// Entry for fuzzing: reads arbitrary bytes as frames, in pieces whose lengths are those of the bytes.
+#[cfg(any(test, feature = "testing"))]
 pub fn fuzz_cm(bytes: &[u8]) {
     let (mut inbox, mut rest, mut taken) = (Inbox::default(), bytes, 0);
     while let Some(&first) = rest.first() {

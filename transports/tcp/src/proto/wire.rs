@@ -272,6 +272,7 @@ fn half(bytes: &[u8; HELLO], at: usize) -> u32 {
 }
 
 /// Entry for fuzzing: reads arbitrary bytes as a hello and as the header of a frame.
+#[cfg(any(test, feature = "testing"))]
 pub fn fuzz_hello(bytes: &[u8]) {
     let _ = check_start(bytes);
     if let Some(bytes) = bytes.first_chunk::<HELLO>()

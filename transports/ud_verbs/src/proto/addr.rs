@@ -11,7 +11,7 @@
 //! | 8 | 8 | identity of the interface |
 //!
 //! Endpoint address, 22 bytes: the first 8 as above but for `u`, `e` and a version of its own; then 14 bytes of
-//! [`Invitation`](super::Invitation).
+//! [`Invitation`].
 //!
 //! The address that a connection request carries, 28 bytes: a device address (24), the number of the queue pair (4).
 
@@ -138,6 +138,7 @@ fn is_queue_pair(number: u32) -> bool {
 }
 
 /// Entry for fuzzing: reads arbitrary bytes as each kind of address.
+#[cfg(any(test, feature = "testing"))]
 pub fn fuzz_address(bytes: &[u8]) {
     match IfaceAddress::parse(bytes) {
         Ok(address) => assert_eq!(address.pack(), bytes, "what is read is what was written"),

@@ -168,12 +168,6 @@ impl Header {
         self.kind() < kind::CONTROL
     }
 
-    /// Whether both packets are for the same connection.
-    #[inline]
-    pub fn has_destination_of(self, other: Header) -> bool {
-        (self.first ^ other.first) >> KEY_SHIFT == 0
-    }
-
     /// Whether the packet requests an acknowledgement at once.
     #[inline]
     pub fn requests_ack(self) -> bool {

@@ -26,6 +26,7 @@ mod congestion;
 mod connect;
 mod connection;
 mod control;
+#[cfg(feature = "testing")]
 mod fuzz;
 pub mod header;
 mod keepalive;
@@ -47,13 +48,14 @@ mod wheel;
 
 pub use connect::ConnectError;
 pub use connection::{ConnectionId, Failure, Handles, Phase};
-pub use control::{ADDRESS_LIMIT, Invitation, Reason, WINDOW_LIMIT, WIRE_VERSION};
+pub use control::{ADDRESS_LIMIT, Reason};
+#[cfg(feature = "testing")]
 pub use fuzz::fuzz_packets;
 pub use header::{HEADER_SIZE, Header};
 pub use origin::Origin;
-pub use output::{Body, Transmit};
+pub use output::Body;
 pub use psn::Psn;
 pub use receive::{Discard, Ready, Received};
-pub use settings::{SettingError, Settings};
-pub use table::{Counters, Event, Next, Table};
+pub use settings::Settings;
+pub use table::{Event, Next, Table};
 pub use time::Time;

@@ -20,7 +20,7 @@ pub struct Transmit<'a, T: Handles> {
     pub body: Body<'a, T::Send>,
 }
 
-/// The content of a [`Transmit`].
+/// The content of a `Transmit`.
 pub enum Body<'a, S> {
     /// A control packet, header and all; at most 153 bytes.
     Control(&'a [u8]),

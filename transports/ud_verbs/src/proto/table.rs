@@ -73,7 +73,7 @@ pub(super) struct Timing {
     pub(super) linger: u64,
 }
 
-/// All connections of one interface. See the [module](super) for what it does.
+/// All connections of one interface: the state machine that the module describes.
 pub struct Table<T: Handles> {
     pub(super) connections: Vec<Connection<T>>,
     pub(super) settings: Settings,
@@ -268,17 +268,6 @@ impl<T: Handles> Table<T> {
     /// The phase of a connection.
     pub fn phase(&self, id: ConnectionId) -> Phase {
         self.connections[id.index()].phase
-    }
-
-    /// How to reach the peer, once it is known.
-    #[inline]
-    pub fn path(&self, id: ConnectionId) -> Option<&T::Path> {
-        self.connections[id.index()].path.as_ref()
-    }
-
-    /// Whether an endpoint of this side's user uses the connection.
-    pub fn is_owned(&self, id: ConnectionId) -> bool {
-        self.connections[id.index()].is_owned
     }
 
     /// Messages that the peer has not acknowledged.

@@ -10,8 +10,8 @@ use std::cmp::Reverse;
 use std::collections::{BinaryHeap, HashMap, VecDeque};
 
 pub use property::seed::given;
-use uct_ud_verbs::proto::header::kind;
-use uct_ud_verbs::proto::{
+use uct_ud_verbs::testing::header::kind;
+use uct_ud_verbs::testing::{
     Body, ConnectionId, Event, Failure, Handles, Header, Origin, Phase, Ready, Received, Settings, Table,
     Time,
 };

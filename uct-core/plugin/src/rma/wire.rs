@@ -286,21 +286,3 @@ fn word(bytes: &[u8], at: usize) -> u64 {
 fn half(bytes: &[u8], at: usize) -> u32 {
     u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"))
 }
-
-/// Entry for fuzzing: reads arbitrary bytes as a request.
-pub fn fuzz_request(bytes: &[u8]) {
-    if let Ok((request, data)) = Request::read(bytes) {
-        let mut again = [0; MAX_REQUEST];
-        let written = request.write(&mut again);
-        assert_eq!(written + data.len(), bytes.len(), "header and data make the frame");
-        assert_eq!(Request::read(&again[..written]).map(|(request, _)| request), Ok(request));
-    }
-}
-
-/// Entry for fuzzing: reads arbitrary bytes as a response.
-pub fn fuzz_response(bytes: &[u8]) {
-    if let Ok((response, data)) = Response::read(bytes) {
-        assert_eq!(RESPONSE_HEADER + data.len(), bytes.len(), "header and data make the frame");
-        assert_eq!(response.header()[4..], bytes[4..RESPONSE_HEADER]);
-    }
-}

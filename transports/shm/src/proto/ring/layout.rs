@@ -121,7 +121,7 @@ pub struct Layout {
 
 impl Layout {
     /// Checks `geometry` and computes the offsets of a ring whose rest is in the page behind its first part.
-    #[cfg(any(test, not(loom)))]
+    #[cfg(any(test, all(feature = "testing", not(loom))))]
     pub fn new(geometry: Geometry) -> Result<Layout, LayoutError> {
         Layout::with_rest(geometry, PAGE)
     }
