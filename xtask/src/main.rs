@@ -14,7 +14,6 @@ mod hello;
 mod install;
 mod instructions;
 mod man;
-mod mutants;
 mod net;
 mod part;
 mod process;
@@ -60,8 +59,6 @@ enum Command {
     Dist,
     /// Write manual pages and shell completions of the programs
     Man,
-    /// Change the sources at random, and see which changes the tests do not notice
-    Mutants(mutants::Options),
     /// Write the C header of the plugin boundary
     Header(header::Options),
     /// Run one command in a small virtual machine that has real verbs devices without hardware
@@ -90,7 +87,6 @@ fn dispatch(command: Command) -> Outcome<u8> {
         Command::Install(options) => install::run(&Workspace::load()?, &options).map(|()| 0),
         Command::Dist => dist::run(&Workspace::load()?).map(|()| 0),
         Command::Man => man::run().map(|()| 0),
-        Command::Mutants(options) => mutants::run(&Workspace::load()?, &options).map(|()| 0),
         Command::Hello(options) => hello::run(&Workspace::load()?, &options).map(|()| 0),
         Command::Header(options) => header::run_header(&Workspace::load()?, &options).map(|()| 0),
         Command::Vm(options) => vm::run(&options),
