@@ -3,6 +3,7 @@
 
 mod dependencies;
 mod files;
+mod history;
 mod imports;
 mod licences;
 mod packages;
@@ -69,6 +70,7 @@ pub fn run_steps(workspace: &Workspace, steps: &mut Steps, targets: Targets) {
     steps.run("dependency direction", || dependencies::check(workspace));
     steps.run("imports", || imports::check(workspace));
     steps.run("pages", || pages::check(workspace));
+    steps.run_or_skip("history", || history::check(workspace.root()));
     steps.run_or_skip("licences", || licences::check(workspace));
     steps.run("packages", || packages::check(workspace));
     let all = (targets == Targets::All).then_some("--all-targets");
