@@ -8,7 +8,7 @@
 //! and takes it itself.
 
 use crate::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
-use crate::sync::{Condvar, Mutex, hint, thread};
+use crate::sync::{Condvar, Mutex, hint};
 
 #[cfg(loom)]
 mod models;
@@ -19,15 +19,8 @@ const HELD: u32 = 1;
 const MISSED: u32 = 2;
 const WAITERS: u32 = 4;
 
-/// Spins before the first yield: about a microsecond, the length of a short blocked section.
+/// Looks at a held lock before a thread sleeps: about a microsecond, the length of a short blocked section.
 const SPINS: u32 = if cfg!(loom) { 1 } else { 100 };
-
-/// What a thread does that finds the lock held.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Waiting {
-    Spin,
-    Sleep,
-}
 
 /// A recursive lock with a note.
 pub(super) struct Block {
@@ -37,18 +30,16 @@ pub(super) struct Block {
     owner: AtomicUsize,
     /// How often the holder has entered. Touched by the holder only.
     depth: AtomicU32,
-    waiting: Waiting,
     parking: Mutex<()>,
     released: Condvar,
 }
 
 impl Block {
-    pub(super) fn new(waiting: Waiting) -> Block {
+    pub(super) fn new() -> Block {
         Block {
             state: AtomicU32::new(0),
             owner: AtomicUsize::new(0),
             depth: AtomicU32::new(0),
-            waiting,
             parking: Mutex::new(()),
             released: Condvar::new(),
         }
@@ -134,26 +125,14 @@ impl Block {
 
     #[cold]
     fn wait_and_enter(&self) {
-        match self.waiting {
-            Waiting::Spin => self.spin(),
-            Waiting::Sleep => self.sleep(),
-        }
-        self.take_ownership(thread_token());
-    }
-
-    fn spin(&self) {
-        loop {
-            for _ in 0..SPINS {
-                // Looking before trying keeps the cache line shared. A model could read the old value for
-                // ever.
-                let is_free = cfg!(loom) || self.state.load(Ordering::Relaxed) & HELD == 0;
-                // SYNC: Acquire pairs with the Release in `leave`.
-                if is_free && self.state.fetch_or(HELD, Ordering::Acquire) & HELD == 0 {
-                    return;
-                }
-                hint::spin_loop();
-            }
-            thread::yield_now();
+        let is_entered = (0..SPINS).any(|_| {
+            hint::spin_loop();
+            // Looking before trying keeps the cache line shared.
+            self.state.load(Ordering::Relaxed) & HELD == 0 && self.try_enter()
+        });
+        if !is_entered {
+            self.sleep();
+            self.take_ownership(thread_token());
         }
     }
 
@@ -188,11 +167,13 @@ pub(super) fn thread_token() -> usize {
 
 #[cfg(all(test, not(loom)))]
 mod tests {
+    use std::time::Duration;
+
     use super::*;
 
     #[test]
     fn only_the_last_leave_replays_and_each_note_is_taken_once() {
-        let block = Block::new(Waiting::Spin);
+        let block = Block::new();
         block.enter();
         block.enter();
         assert!(!block.note_missed(), "the lock is held");
@@ -209,7 +190,7 @@ mod tests {
 
     #[test]
     fn a_note_left_during_the_replay_is_replayed_too() {
-        let block = Block::new(Waiting::Sleep);
+        let block = Block::new();
         block.enter();
         block.note_missed();
         let mut replays = 0;
@@ -224,7 +205,7 @@ mod tests {
 
     #[test]
     fn a_note_on_a_free_lock_asks_its_author_to_enter() {
-        let block = Block::new(Waiting::Spin);
+        let block = Block::new();
         assert!(block.note_missed());
         let mut replays = 0;
         assert!(block.try_enter());
@@ -234,20 +215,22 @@ mod tests {
 
     #[test]
     fn threads_exclude_each_other_whether_they_spin_or_sleep() {
-        for waiting in [Waiting::Spin, Waiting::Sleep] {
-            let block = Block::new(waiting);
+        // The end of a yield comes while the others spin, that of a sleep when they sleep.
+        let pauses: [fn(); 2] = [std::thread::yield_now, || std::thread::sleep(Duration::from_micros(50))];
+        for pause in pauses {
+            let block = Block::new();
             let count = AtomicU32::new(0);
             let count_up = || {
                 for _ in 0..500 {
                     block.enter();
                     let seen = count.load(Ordering::Relaxed);
-                    thread::yield_now();
+                    pause();
                     count.store(seen + 1, Ordering::Relaxed);
                     block.leave(|| ());
                 }
             };
             std::thread::scope(|scope| (0..4).for_each(|_| drop(scope.spawn(count_up))));
-            assert_eq!(count.load(Ordering::Relaxed), 2000, "{waiting:?}");
+            assert_eq!(count.load(Ordering::Relaxed), 2000);
         }
     }
 }

@@ -6,13 +6,14 @@
 //!
 //! # Modes
 //!
-//! | mode | handlers run in | a thread waits in [`block`](AsyncHandle::block) by |
-//! |---|---|---|
-//! | [`Mode::ThreadSpinlock`] | a thread of the context, from the first registration on | spinning, then yielding |
-//! | [`Mode::ThreadMutex`] | the same | sleeping |
-//! | [`Mode::Poll`] | the caller of [`poll`](AsyncHandle::poll), usually a worker's progress | spinning, then yielding |
+//! | mode | handlers run in |
+//! |---|---|
+//! | [`Mode::Thread`] | a thread of the context, from the first registration on |
+//! | [`Mode::Poll`] | the caller of [`poll`](AsyncHandle::poll), usually a worker's progress |
 //!
-//! UCX has a fourth mode, in which a signal interrupts the application and the handler runs on its stack. It
+//! A thread that waits in [`block`](AsyncHandle::block) spins for about a microsecond, then sleeps.
+//!
+//! UCX has another mode, in which a signal interrupts the application and the handler runs on its stack. It
 //! is left out: a handler could then call only what is async-signal-safe, which excludes allocation, locks
 //! and logging, hence nearly all of what handlers do; the signal number, its handler and the timers are
 //! process-wide state that belongs to the application (the project promises to install none); system calls of
@@ -32,7 +33,7 @@
 //!
 //! # Resolution
 //!
-//! In the thread modes: that of the kernel's timers, some tens of microseconds with the wake-up. In `Poll` mode, if
+//! In `Thread` mode: that of the kernel's timers, some tens of microseconds with the wake-up. In `Poll` mode, if
 //! `poll` is called steadily: [`poll::CLOCK_INTERVAL`] for timers, and [`poll::FD_CHECK_INTERVAL`] more for
 //! descriptors; at worst [`poll::MAX_STRIDE`] calls more when their rate drops suddenly.
 
@@ -72,10 +73,8 @@ use shared::Shared;
 /// How handlers are run; see the module's documentation.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Mode {
-    /// A thread runs handlers; `block` spins. For short blocked sections.
-    ThreadSpinlock,
-    /// A thread runs handlers; `block` sleeps.
-    ThreadMutex,
+    /// A thread runs handlers.
+    Thread,
     /// `poll` runs handlers.
     Poll,
 }
@@ -251,7 +250,7 @@ impl AsyncHandle {
         self.shared.is_blocked_here()
     }
 
-    /// Runs what is due, in [`Mode::Poll`]; returns how many handlers ran. In the thread modes it does
+    /// Runs what is due, in [`Mode::Poll`]; returns how many handlers ran. In [`Mode::Thread`] it does
     /// nothing.
     ///
     /// With nothing registered it is one relaxed load. Otherwise the clock is read every few calls, and the
@@ -269,21 +268,21 @@ impl AsyncHandle {
         self.shared.pace.passes()
     }
 
-    /// When the next timer is due, in [`Mode::Poll`]; [`Deadline::NEVER`] without timers or in the thread
-    /// modes.
+    /// When the next timer is due, in [`Mode::Poll`]; [`Deadline::NEVER`] without timers or in
+    /// [`Mode::Thread`].
     pub fn next_deadline(&self) -> Deadline {
         self.shared.next_deadline()
     }
 
     /// A descriptor that is readable when [`poll`](Self::poll) has something to do, after an
-    /// [`arm`](Self::arm). For [`Mode::Poll`]; the thread modes do not need it.
+    /// [`arm`](Self::arm). For [`Mode::Poll`]; [`Mode::Thread`] does not need it.
     pub fn event_fd(&self) -> Result<BorrowedFd<'_>, AsyncError> {
         self.shared.event_fd()
     }
 
     /// Prepares to sleep on [`event_fd`](Self::event_fd): makes the next timer wake it, and the next
-    /// [`poll`](Self::poll) check everything. Returns `BUSY` if a timer is due already; then poll first. In the thread
-    /// modes it always succeeds.
+    /// [`poll`](Self::poll) check everything. Returns `BUSY` if a timer is due already; then poll first. In
+    /// [`Mode::Thread`] it always succeeds.
     pub fn arm(&self) -> status::Result {
         self.shared.arm()
     }

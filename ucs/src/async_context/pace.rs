@@ -20,9 +20,9 @@ pub const MAX_STRIDE: u32 = 64;
 /// All of it is advice: when calls from several threads mix up the counts, a look comes a little early or
 /// late. So every access is relaxed.
 pub(super) struct Pace {
-    /// [`WorkSource::Async`] is set while handlers are registered, except in the thread modes.
+    /// [`WorkSource::Async`] is set while handlers are registered, except in [`Mode::Thread`](super::Mode::Thread).
     pending_work: PendingWork,
-    /// Registered handlers; stays 0 in the thread modes.
+    /// Registered handlers; stays 0 in `Mode::Thread`.
     registered: AtomicU32,
     /// Calls until the next read of the clock.
     calls_left: AtomicU32,

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use once_cell::sync::OnceCell;
 
-use super::block::{Block, Waiting, thread_token};
+use super::block::{Block, thread_token};
 use super::handler::{Callback, HandlerId, Panicked, Schedule};
 use super::pace::Pace;
 use super::registry::{Registry, Source};
@@ -60,10 +60,9 @@ impl Io {
 
 impl Shared {
     pub(super) fn new(mode: Mode, pending_work: PendingWork, serve: fn(&Arc<Shared>)) -> Shared {
-        let waiting = if mode == Mode::ThreadMutex { Waiting::Sleep } else { Waiting::Spin };
         Shared {
             mode,
-            block: Block::new(waiting),
+            block: Block::new(),
             pace: Pace::new(pending_work),
             registry: Mutex::new(Registry::new()),
             handler_returned: Condvar::new(),
@@ -128,7 +127,7 @@ impl Shared {
         let Source::Fd { fd, .. } = source else {
             return Err(AsyncError::WrongKind { id, expected: "file descriptor" });
         };
-        // In the thread modes an unarmed one is armed with the new events when its handler has returned.
+        // In a thread an unarmed one is armed with the new events when its handler has returned.
         let is_armed = self.mode == Mode::Poll || registry.is_armed(id);
         if let (true, Some(io)) = (is_armed, self.io()) {
             io.set.modify_raw(fd, self.kernel_events(events), id.to_raw())?;
@@ -181,7 +180,7 @@ impl Shared {
         if registry.is_closed { Err(AsyncError::Closed) } else { Ok(registry) }
     }
 
-    /// Makes the descriptors and, in the thread modes, the thread. The registry is locked, so this happens
+    /// Makes the descriptors and, in a thread, the thread. The registry is locked, so this happens
     /// once.
     fn prepare(self: &Arc<Shared>, _locked: &MutexGuard<'_, Registry>) -> Result<&Io, SystemError> {
         let io = self.io.get_or_try_init(Io::new)?;
@@ -222,7 +221,7 @@ impl Shared {
         }
     }
 
-    /// In the thread modes a descriptor reports once and is armed again when its handler has returned:
+    /// In a thread a descriptor reports once and is armed again when its handler has returned:
     /// otherwise one that is ready while the context is blocked would keep the thread spinning.
     fn kernel_events(&self, events: Events) -> Events {
         let wanted = events & (Events::READ | Events::WRITE);
@@ -332,7 +331,7 @@ impl Shared {
     pub(super) fn next_deadline(&self) -> Deadline {
         match self.mode {
             Mode::Poll => Deadline::at_ticks(self.registry().next_due()),
-            Mode::ThreadSpinlock | Mode::ThreadMutex => Deadline::NEVER,
+            Mode::Thread => Deadline::NEVER,
         }
     }
 

@@ -11,15 +11,14 @@ use super::*;
 use crate::event_set::{EventBuffer, EventFd, EventSet};
 use crate::memory::fork::in_child;
 
-const MODES: [Mode; 3] = [Mode::ThreadSpinlock, Mode::ThreadMutex, Mode::Poll];
-const THREAD_MODES: [Mode; 2] = [Mode::ThreadSpinlock, Mode::ThreadMutex];
+const MODES: [Mode; 2] = [Mode::Thread, Mode::Poll];
 const LIMIT: Duration = Duration::from_secs(60);
 /// Long enough for anything that is about to happen to have happened.
 const SETTLE: Duration = Duration::from_millis(30);
 
 #[test]
 fn a_child_of_a_fork_drops_a_context_that_another_thread_was_using() {
-    let mut context = Some(AsyncContext::new(Mode::ThreadMutex));
+    let mut context = Some(AsyncContext::new(Mode::Thread));
     let shared = Arc::clone(&context.as_ref().unwrap().shared);
     let (locked, is_locked) = mpsc::channel();
     let (done, is_done) = mpsc::channel::<()>();
@@ -465,8 +464,8 @@ fn dropping_the_context_drops_closures_ends_the_thread_and_closes_handles() {
 
 #[test]
 fn a_handler_may_own_its_context() {
-    in_modes(&THREAD_MODES, |mode| {
-        let context = Arc::new(Mutex::new(Some(AsyncContext::new(mode))));
+    watched(|| {
+        let context = Arc::new(Mutex::new(Some(AsyncContext::new(Mode::Thread))));
         let (own, counter) = (context.clone(), Counter::default());
         let count = counter.clone();
         let held = context.lock().unwrap();
@@ -488,8 +487,8 @@ fn a_handler_may_own_its_context() {
 
 #[test]
 fn no_thread_and_no_descriptor_exist_until_something_is_registered() {
-    in_modes(&THREAD_MODES, |mode| {
-        let context = AsyncContext::new(mode);
+    watched(|| {
+        let context = AsyncContext::new(Mode::Thread);
         drop(context.block());
         assert!(context.handle.shared.io().is_none());
         assert_eq!(context.poll(), 0);

@@ -1,4 +1,4 @@
-//! The thread of a context in the thread modes: waits for descriptors and timers, and delivers what happens.
+//! The thread of a context in `Mode::Thread`: waits for descriptors and timers, and delivers what happens.
 //!
 //! Built on `shared` and `event_set`. It never waits for the application: what it cannot deliver it puts aside.
 

@@ -30,9 +30,11 @@ ucs::config_enum! {
     pub enum AsyncMode {
         /// From progress; no thread.
         Poll = "poll",
-        /// In a thread; the application spins while a handler runs.
+        /// In a thread.
+        Thread = "thread",
+        /// As `thread`; the name of UCX.
         ThreadSpinlock = "thread_spinlock",
-        /// In a thread; the application sleeps while a handler runs.
+        /// As `thread`; the name of UCX.
         ThreadMutex = "thread_mutex",
     }
 }
@@ -85,7 +87,7 @@ ucs::config_struct! {
         /// Lines a second that an interface logs about messages without a handler; of all others their number is logged.
         #[security = true]
         pub log_rate: u32 = "5" in 1..=1_000_000,
-        /// How the asynchronous context of a worker runs its handlers.
+        /// How the asynchronous context of a worker runs its handlers: from progress (poll), or in a thread, whose names in UCX are accepted as well.
         pub async_mode: AsyncMode = "poll",
         /// Lets programs of this user see what this process has done so far: `uct_info --attach PID`. Costs a thread and a unix socket in a
         /// directory of this user alone, and nothing while data are sent.

@@ -151,7 +151,7 @@ impl Iface {
                 rx_headroom: options.rx_headroom,
                 flags: match worker.inner.engine.async_context.mode() {
                     Mode::Poll => UCT_IFACE_ASYNC_IN_PROGRESS,
-                    Mode::ThreadSpinlock | Mode::ThreadMutex => 0,
+                    Mode::Thread => 0,
                 },
                 iface: inner.driven.as_host_iface(),
             };

@@ -113,8 +113,7 @@ impl Worker {
         events.add(&wake, Events::READ, WAKE).map_err(system("watch the wake-up descriptor of a worker"))?;
         let mode = match context.core_config().async_mode {
             AsyncMode::Poll => Mode::Poll,
-            AsyncMode::ThreadSpinlock => Mode::ThreadSpinlock,
-            AsyncMode::ThreadMutex => Mode::ThreadMutex,
+            AsyncMode::Thread | AsyncMode::ThreadSpinlock | AsyncMode::ThreadMutex => Mode::Thread,
         };
         let pending_work = PendingWork::new();
         let queue = CallbackQ::with_pending_work(pending_work.clone());

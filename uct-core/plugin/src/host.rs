@@ -90,7 +90,7 @@ impl Worker {
     ///
     /// # Safety
     /// `handler` may be called with `argument` until [`Worker::async_remove`] has returned, from another thread if the
-    /// context is in a thread mode.
+    /// context has a thread.
     pub unsafe fn async_add_fd(
         &self,
         fd: RawFd,

@@ -26,9 +26,9 @@ mod tests {
     }
 
     impl Model {
-        fn new(waiting: Waiting) -> Arc<Model> {
+        fn new() -> Arc<Model> {
             let missed = Mutex::new(VecDeque::new());
-            Arc::new(Model { block: Block::new(waiting), missed, handled: UnsafeCell::new(0) })
+            Arc::new(Model { block: Block::new(), missed, handled: UnsafeCell::new(0) })
         }
 
         fn handle(&self, event: u32) {
@@ -76,11 +76,11 @@ mod tests {
         }
     }
 
-    fn no_event_is_lost(waiting: Waiting, blockers: usize, events: u32) {
+    fn no_event_is_lost(blockers: usize, events: u32) {
         let mut builder = loom::model::Builder::new();
         builder.preemption_bound = Some(3);
         builder.check(move || {
-            let model = Model::new(waiting);
+            let model = Model::new();
             let threads: Vec<_> = (1..blockers)
                 .map(|_| {
                     let model = model.clone();
@@ -101,23 +101,12 @@ mod tests {
     }
 
     #[test]
-    fn no_event_is_lost_with_one_spinning_blocker() {
-        no_event_is_lost(Waiting::Spin, 1, 2);
+    fn no_event_is_lost_with_one_blocker() {
+        no_event_is_lost(1, 2);
     }
 
     #[test]
-    fn no_event_is_lost_with_one_sleeping_blocker() {
-        no_event_is_lost(Waiting::Sleep, 1, 2);
-    }
-
-    #[test]
-    fn no_event_is_lost_with_two_sleeping_blockers() {
-        no_event_is_lost(Waiting::Sleep, 2, 1);
-    }
-
-    /// Without events: three threads of which two spin can yield to each other for ever, which no bound ends.
-    #[test]
-    fn two_spinning_blockers_exclude_each_other() {
-        no_event_is_lost(Waiting::Spin, 2, 0);
+    fn no_event_is_lost_with_two_blockers() {
+        no_event_is_lost(2, 1);
     }
 }

@@ -28,6 +28,17 @@ fn open(worker: &Worker) -> (Iface, Ep) {
 }
 
 #[test]
+fn the_thread_of_the_asynchronous_context_has_its_names_in_ucx_as_well() {
+    let mode = |name: &str| {
+        let sources = Sources::default().set("modules", "self").set("async_mode", name);
+        let context = Context::builder().sources(sources).build().expect("a context");
+        Worker::new(&context).expect("a worker").inner.engine.async_context.mode()
+    };
+    let modes = ["poll", "thread", "thread_spinlock", "thread_mutex"].map(mode);
+    assert_eq!(modes, [Mode::Poll, Mode::Thread, Mode::Thread, Mode::Thread]);
+}
+
+#[test]
 fn a_timer_of_a_transport_wakes_a_sleeping_worker() {
     let worker = worker();
     let runs = Arc::new(Mutex::new(0));
