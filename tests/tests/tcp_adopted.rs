@@ -4,7 +4,7 @@
 mod support;
 
 use std::cell::RefCell;
-use std::io::Write;
+use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixDatagram, UnixStream};
@@ -144,9 +144,15 @@ fn silence_garbage_and_an_end_fail_the_endpoint() {
 
         let (near, mut far) = sockets();
         far.write_all(&[7; HELLO]).unwrap();
+        let mut kept = near.try_clone().unwrap();
         let (_ep, failed) = over(&side, &peer.address(), near, end);
         drive(&[&side], || !failed.borrow().is_empty());
         assert!(failed.borrow()[0].1.contains("does not use this protocol"), "{failed:?}");
+        if end == SocketSide::Called {
+            let mut unread = [0; HELLO];
+            kept.read_exact(&mut unread).expect("they are the program's");
+            assert_eq!(unread, [7; HELLO]);
+        }
 
         let (near, far) = sockets();
         drop(far);

@@ -64,6 +64,23 @@ impl Connecting {
     pub(super) fn claims(&mut self) -> &mut Claims {
         &mut self.claims
     }
+
+    /// Receives some of the hello. A socket that was connected by the application may bring what is for the application: what is no hello
+    /// stays in it.
+    fn receive(&mut self, socket: &Socket) -> rustix::io::Result<usize> {
+        let buffer = &mut self.hello[self.have..];
+        let received = if self.is_only && self.have == 0 {
+            let (seen, _) = recv(socket, &mut *buffer, RecvFlags::PEEK)?;
+            match wire::check_start(&buffer[..seen]) {
+                Ok(()) => recv(socket, &mut buffer[..seen], RecvFlags::empty())?.0,
+                Err(_) => seen,
+            }
+        } else {
+            recv(socket, buffer, RecvFlags::empty())?.0
+        };
+        self.have += received;
+        Ok(received)
+    }
 }
 
 impl Conn {
@@ -275,10 +292,9 @@ impl Conn {
             let (Some(socket), Some(connecting)) = (socket.as_ref(), connecting.as_mut()) else {
                 return None;
             };
-            let have = connecting.have;
-            match recv(socket, &mut connecting.hello[have..], RecvFlags::empty()) {
-                Ok((received, _)) if received > 0 => {
-                    connecting.have += received;
+            match connecting.receive(socket) {
+                Ok(0) => Err(std::io::ErrorKind::ConnectionReset.into()),
+                Ok(_) => {
                     let hello = &connecting.hello;
                     match wire::check_start(&hello[..connecting.have]) {
                         Ok(()) if connecting.have < HELLO => return None,
@@ -286,7 +302,6 @@ impl Conn {
                         Err(bad) => Ok(Err(bad)),
                     }
                 }
-                Ok(_) => Err(std::io::Error::from(std::io::ErrorKind::ConnectionReset)),
                 Err(Errno::AGAIN | Errno::INTR) => return None,
                 Err(errno) => Err(errno.into()),
             }
