@@ -400,6 +400,13 @@ fn keyed() -> NetOptions {
     NetOptions { shared_key: Some(b"a key of both of them".to_vec()), ..support::patient() }
 }
 
+/// The server takes nothing of that, and says so at most.
+#[track_caller]
+fn is_refused(raw: &Raw, server: &mut TcpStream, what: &str) {
+    let answer = raw.read(server).map(|(what, _)| what);
+    assert!(matches!(answer, Err(_) | Ok(raw::REFUSED)), "frame {answer:?} for {what}");
+}
+
 /// A program that has no key, between two that have it: `relay` gets the frames of both. Returns the client's error.
 fn between(relay: impl FnOnce(&Raw, &mut TcpStream, &mut TcpStream)) -> uct_net::Error {
     let listener = LoggedListener::new(keyed());
@@ -426,8 +433,7 @@ fn between(relay: impl FnOnce(&Raw, &mut TcpStream, &mut TcpStream)) -> uct_net:
 fn a_relay_of_the_proof_sends_no_frame_of_its_own() {
     between(|raw, _, server| {
         raw.send_hello(server);
-        let answer = raw.read(server).map(|(what, _)| what);
-        assert!(answer.is_err(), "frame {answer:?} for a caller without the key");
+        is_refused(raw, server, "a caller without the key");
     });
 }
 
@@ -439,9 +445,14 @@ fn a_relay_of_the_proof_changes_and_repeats_no_frame() {
     };
     between(|raw, caller, server| {
         raw.pass_on(raw::HELLO, caller, server, change);
-        let answer = raw.read(server).map(|(what, _)| what);
-        assert!(answer.is_err(), "frame {answer:?} for a Hello that was changed");
+        is_refused(raw, server, "a Hello that was changed");
     });
+    let error = between(|raw, caller, server| {
+        raw.pass_on(raw::HELLO, caller, server, change);
+        raw.pass_on(raw::REFUSED, server, caller, |_| {});
+        assert!(raw.read(caller).is_err(), "it goes on");
+    });
+    assert!(error.to_string().contains("rejected the connection: \"a frame is not the peer's"), "{error}");
     let error = between(|raw, caller, server| {
         raw.pass_on(raw::HELLO, caller, server, |_| {});
         raw.pass_on(raw::WELCOME, server, caller, change);
@@ -453,8 +464,7 @@ fn a_relay_of_the_proof_changes_and_repeats_no_frame() {
         let hello = raw.pass_on(raw::HELLO, caller, server, |_| {});
         raw.pass_on(raw::WELCOME, server, caller, |_| {});
         std::io::Write::write_all(server, &hello).expect("sent");
-        let answer = raw.read(server).map(|(what, _)| what);
-        assert!(answer.is_err(), "frame {answer:?} for a Hello that was repeated");
+        is_refused(raw, server, "a Hello that was repeated");
     });
 }
 

@@ -1,16 +1,22 @@
-//! Peers that stop in the middle of the handshake: each stage has its limit, the error names it, and others are served.
+//! Peers that stop in the middle of the handshake: each stage has its limit, the error names it, and others are served. And callers that a
+//! listener drops in the middle of it.
 
+#[cfg(feature = "tls")]
+#[path = "support/certificates.rs"]
+mod certificates;
 #[path = "support/raw.rs"]
 mod raw;
 mod support;
 
 use std::io::Write;
-use std::net::{TcpListener, TcpStream};
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::pin::pin;
 use std::sync::mpsc;
+use std::task::Poll;
 use std::time::Duration;
 
 use raw::Raw;
-use support::{LIMIT, net, pair};
+use support::{LIMIT, LOOPBACK, net, pair};
 use uct_net::{NetOptions, Stage};
 
 fn options() -> NetOptions {
@@ -260,4 +266,103 @@ fn a_full_queue_of_a_unix_listener_is_waited_for() {
     std::fs::remove_file(&path).expect("a socket");
     drop(first);
     assert!(error.is_timeout() && error.stage == Stage::Dial, "{error}");
+}
+
+/// What a caller is told that a listener drops.
+const GAVE_WAY: &str = "its place was needed, or the listener has ended; try again";
+
+/// Passes on the bytes of the next caller over a connection to a listener.
+fn pass_on(called: TcpListener, far: TcpStream) {
+    std::thread::spawn(move || {
+        let near = called.accept().expect("a caller").0;
+        let copy = |mut from: TcpStream, mut to: TcpStream| {
+            let _ = std::io::copy(&mut from, &mut to);
+            let _ = to.shutdown(Shutdown::Write);
+        };
+        let (near_too, far_too) = (near.try_clone().expect("a copy"), far.try_clone().expect("a copy"));
+        std::thread::spawn(move || copy(near_too, far_too));
+        copy(far, near);
+    });
+}
+
+/// The error of a caller that is dropped with its listener when that one was polled so often; `None` if they were connected before.
+fn dropped_after(polls: usize, options: &NetOptions, transport: &'static str) -> Option<uct_net::Error> {
+    let server = net(options.clone());
+    let mut listener = server.block_on(server.listen(LOOPBACK)).expect("a listener");
+    let called = TcpListener::bind(LOOPBACK).expect("a port");
+    let address = called.local_addr().expect("an address");
+    // From now on it has a caller.
+    pass_on(called, TcpStream::connect(listener.address()).expect("it listens"));
+    let options = options.clone();
+    let client = std::thread::spawn(move || {
+        let net = net(options);
+        net.block_on(async {
+            let connection = net.connect(address).require(transport).await?;
+            connection.send(b"there").await?;
+            connection.recv().within(LIMIT).await.map(|_| ())
+        })
+    });
+    let connected = {
+        let mut accepting = pin!(async { listener.accept().await?.accept().await });
+        let mut left = polls;
+        server.block_on(std::future::poll_fn(|context| {
+            if left == 0 {
+                return Poll::Ready(None);
+            }
+            left -= 1;
+            accepting.as_mut().poll(context).map(Some)
+        }))
+    };
+    drop(listener);
+    let connected = connected.map(|connected| connected.expect("an honest caller"));
+    server.block_on(async {
+        if let Some(connection) = &connected {
+            connection.send(b"too").await.expect("it is sent");
+        }
+        while !client.is_finished() {
+            server.sleep(Duration::from_millis(1)).await;
+        }
+    });
+    let outcome = client.join().expect("the client's thread");
+    assert!(connected.is_none() || outcome.is_ok(), "{outcome:?}");
+    outcome.err()
+}
+
+/// What callers are told that are dropped in each step of the handshake.
+fn dropped_anywhere(options: NetOptions) -> Vec<String> {
+    let mut told = Vec::new();
+    for transport in ["posix/memory", "tcp/lo"] {
+        let errors = (1..1000).map_while(|polls| dropped_after(polls, &options, transport));
+        let errors: Vec<String> = errors.map(|error| error.to_string()).collect();
+        assert!(errors.len() < 999, "they are never connected: {errors:?}");
+        println!("{transport}: {errors:#?}");
+        told.extend(errors);
+    }
+    assert!(!told.is_empty());
+    told
+}
+
+#[test]
+fn a_caller_that_is_dropped_in_any_step_is_told_why() {
+    let keyed = NetOptions { shared_key: Some(vec![7; 32]), ..support::patient() };
+    for options in [support::patient(), keyed] {
+        for error in dropped_anywhere(options) {
+            assert!(error.contains(GAVE_WAY), "{error}");
+        }
+    }
+}
+
+#[cfg(feature = "tls")]
+#[test]
+fn a_caller_that_is_dropped_before_or_after_tls_is_told_why() {
+    let authority = certificates::Authority::new("ours");
+    let tls = uct_net::Tls::confidential().server(authority.issue("127.0.0.1").server());
+    let tls = tls.client(authority.client(None));
+    let told = dropped_anywhere(NetOptions { tls: Some(tls), ..support::patient() });
+    // While TLS is being set up there is nothing that a peer would understand.
+    let untold: Vec<_> = told.iter().filter(|error| !error.contains(GAVE_WAY)).collect();
+    assert!(untold.iter().all(|error| error.contains("the peer hung up")), "{untold:?}");
+    let is_before = |error: &&String| error.contains("ahead of TLS");
+    assert!(told.iter().any(|error| is_before(&error)), "{told:?}");
+    assert!(told.iter().any(|error| error.contains(GAVE_WAY) && !is_before(&error)), "{told:?}");
 }

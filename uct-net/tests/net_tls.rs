@@ -216,7 +216,8 @@ fn a_side_with_tls_and_one_without_each_name_the_cause() {
         let named = |connect: Connect| connect.server_name(HERE);
         let listener = LoggedListener::at(place.clone(), server.clone());
         let error = refused(&listener, support::patient());
-        expect(&error, &["the peer rejected the connection: \"this listener requires TLS"]);
+        let no_tls = "the peer does not use TLS, which this side requires";
+        expect(&error, &["the peer rejected the connection: \"", no_tls, "on both sides or on neither"]);
         assert_eq!(error.status, Status::REJECTED);
         listener.wait_for_log("the peer does not use TLS, which this side requires");
         call(&listener, client.clone(), named).expect("let in");
@@ -226,7 +227,11 @@ fn a_side_with_tls_and_one_without_each_name_the_cause() {
         let error = call(&listener, client.clone(), named).expect_err("no TLS there");
         expect(
             &error,
-            &["the peer does not use TLS, which this side requires", "on both sides or on neither"],
+            &[
+                "ahead of TLS",
+                "the peer begins TLS, which this side does not use",
+                "on both sides or on neither",
+            ],
         );
         listener.wait_for_log("the peer begins TLS, which this side does not use");
         call(&listener, support::patient(), |connect| connect).expect("let in");
@@ -438,7 +443,7 @@ fn a_caller_that_is_refused_and_does_not_hang_up_is_hung_up_on() {
         let mut received = Vec::new();
         let _ = caller.read_to_end(&mut received);
         let received = String::from_utf8_lossy(&received).into_owned();
-        assert!(received.contains("this listener requires TLS"), "{received:?}");
+        assert!(received.contains("does not use TLS, which this side requires"), "{received:?}");
     }
     // None of them has hung up.
     call(&listener, client, |connect| connect).expect("honest callers are served");

@@ -2,14 +2,15 @@
 //! limits, the choice of a lane, and endpoints.
 
 mod call;
+mod caller;
 mod forget;
 mod lane;
 mod steps;
 mod take;
 
 pub(crate) use self::call::call;
+pub(crate) use self::caller::Caller;
 pub(super) use self::forget::Forget;
 #[cfg(feature = "tls")]
 pub(crate) use self::steps::secure;
-pub(crate) use self::steps::{part, refuse};
-pub(crate) use self::take::{Caller, read_hello, reject, take};
+pub(crate) use self::take::{read_hello, take};

@@ -24,6 +24,7 @@ use super::span::{Instrument, Span, stage};
 use super::trace;
 use crate::error::{Error, Result, Stage};
 use crate::flavour;
+use crate::proto::handshake::GAVE_WAY;
 
 /// Callers that wait in the system's queue.
 const BACKLOG: i32 = 4096;
@@ -58,12 +59,9 @@ pub struct Listener {
 
 /// A caller that waits to be accepted. Dropping this rejects it.
 pub struct Incoming {
-    net: NetHandle,
     /// Until it is answered.
-    call: Option<(FrameSocket, Caller)>,
+    caller: Option<Caller>,
     span: Span,
-    #[cfg(feature = "tls")]
-    tls_peer: Option<crate::TlsPeer>,
 }
 
 /// See [`Net::listen`].
@@ -208,8 +206,14 @@ impl Listener {
     fn begin(&mut self, socket: FrameSocket, context: &mut Context<'_>) -> bool {
         // Half of the reserve is for callers that are on their way to a connection, or to a refusal with its reason.
         let is_short = socket.is_among_last(self.net.options.reserved_descriptors / 2);
-        let from = (socket.origin().source(), is_short);
-        self.half_open.begin(from, Box::pin(begin_handshake(self.net.clone(), socket)), context)
+        let begun = Caller::new(self.net.clone(), socket).map(|caller| {
+            let from = (caller.source(), is_short);
+            self.half_open.begin(from, Box::pin(begin_handshake(caller)), context)
+        });
+        begun.unwrap_or_else(|error| {
+            ucs::log::debug!("a caller was dropped: {error}");
+            true
+        })
     }
 
     /// The next caller with which a connection is open. Accepts all of them, up to [`MAX_OPENING`] at once.
@@ -246,98 +250,44 @@ impl Listener {
     }
 }
 
-/// A caller whose hello has not arrived. If it is dropped, its place is needed or the listener has ended, and it is told so.
-struct Unanswered<'a> {
-    net: &'a NetHandle,
-    socket: Option<FrameSocket>,
-}
-
-impl Unanswered<'_> {
-    fn socket(&self) -> &FrameSocket {
-        self.socket.as_ref().expect("present until it is answered")
+async fn begin_handshake(mut caller: Caller) -> Result<Incoming> {
+    let span = trace::accepting(caller.peer());
+    if let Err(error) = receive_hello(&mut caller).instrument(span.clone()).await {
+        trace::note_end(&span, &error);
+        // It counts as half open for that time.
+        caller.fail(&error).await;
+        return Err(error);
     }
+    caller.drop_reason("not taken");
+    Ok(Incoming { caller: Some(caller), span })
 }
 
-impl Drop for Unanswered<'_> {
-    fn drop(&mut self) {
-        // Ahead of the end of the handshake of TLS it would not be understood.
-        if let Some(socket) = self.socket.take()
-            && !self.net.options.requires_tls()
-            && self.net.check_fork().is_ok()
-        {
-            let reason = "its place was needed, or the listener has ended; try again";
-            at_once(handshake::refuse(self.net, &socket, reason));
-        }
-    }
-}
-
-/// Refuses a caller without waiting: so few bytes find room in the socket at once.
-fn at_once(refusal: impl Future<Output = Result>) {
-    let _ = std::pin::pin!(refusal).as_mut().poll(&mut Context::from_waker(std::task::Waker::noop()));
-}
-
-async fn begin_handshake(net: NetHandle, socket: FrameSocket) -> Result<Incoming> {
-    let span = trace::accepting(socket.peer());
-    let mut unanswered = Unanswered { net: &net, socket: Some(socket) };
-    let begun = receive_hello(&net, unanswered.socket()).instrument(span.clone()).await;
-    let socket = unanswered.socket.take().expect("taken once");
-    drop(unanswered);
-    let (caller, _tls_peer) = match begun {
-        Ok(begun) => begun,
-        Err(error) => {
-            trace::note_end(&span, &error);
-            if socket.ends().is_some() {
-                // Its endpoint is kept until it has closed the connection. It counts as half open for that time.
-                handshake::part(&net, &socket).await;
-            }
-            return Err(error);
-        }
-    };
-    Ok(Incoming {
-        net,
-        call: Some((socket, caller)),
-        span,
-        #[cfg(feature = "tls")]
-        tls_peer: _tls_peer,
-    })
-}
-
-/// A caller, and its identity by TLS.
-type Hello = (Caller, TlsPeer);
-#[cfg(feature = "tls")]
-type TlsPeer = Option<crate::TlsPeer>;
-#[cfg(not(feature = "tls"))]
-type TlsPeer = ();
-
-async fn receive_hello(net: &NetHandle, socket: &FrameSocket) -> Result<Hello> {
+async fn receive_hello(caller: &mut Caller) -> Result {
     #[cfg(feature = "tls")]
-    let tls_peer = secure::accept(net, socket).await?;
-    #[cfg(not(feature = "tls"))]
-    let tls_peer = ();
-    let caller = handshake::read_hello(net, socket).instrument(stage!("hello")).await?;
-    Ok((caller, tls_peer))
+    caller.secure().await?;
+    handshake::read_hello(caller).instrument(stage!("hello")).await
 }
 
 impl Incoming {
     /// The caller's address, as text for humans.
     pub fn peer(&self) -> &str {
-        self.call.as_ref().map_or("", |(socket, _)| socket.peer())
+        self.caller.as_ref().map_or("", Caller::peer)
     }
 
     /// What it shares limits with.
     fn source(&self) -> Source {
-        self.call.as_ref().map_or(Source::UNKNOWN, |(socket, _)| socket.origin().source())
+        self.caller.as_ref().map_or(Source::UNKNOWN, Caller::source)
     }
 
     /// The private data that the caller sent; may be empty.
     pub fn private(&self) -> &[u8] {
-        self.call.as_ref().map_or(&[], |(_, caller)| &caller.private)
+        self.caller.as_ref().map_or(&[], |caller| &caller.private)
     }
 
     /// What TLS has proved about the caller; `None` without [`crate::NetOptions::tls`].
     #[cfg(feature = "tls")]
     pub fn tls_peer(&self) -> Option<&crate::TlsPeer> {
-        self.tls_peer.as_ref()
+        self.caller.as_ref()?.tls_peer.as_ref()
     }
 
     /// Accepts the caller: chooses the transport with it and opens it. Done when a message has crossed in both directions. Each step has the
@@ -354,16 +304,12 @@ impl Incoming {
     /// # Errors
     /// As [`Incoming::accept`]; more private data.
     pub async fn accept_with(mut self, private: impl Into<Vec<u8>>) -> Result<Connection> {
-        let (socket, caller) = self.call.take().expect("present until it is answered");
-        let refused = |forked| Error::forked(Stage::Handshake, socket.peer(), forked);
-        self.net.check_fork().map_err(refused)?;
+        let mut caller = self.caller.take().expect("present until it is answered");
+        caller.check_fork().map_err(|forked| Error::forked(Stage::Handshake, caller.peer(), forked))?;
+        caller.drop_reason(GAVE_WAY);
         let span = self.span.clone();
         let stage = span.child(|| debug_span!("handshake"));
-        let made = handshake::take(&self.net, &socket, caller, private.into()).instrument(stage).await;
-        #[cfg(feature = "tls")]
-        if let (Ok(connection), Some(peer)) = (&made, self.tls_peer.take()) {
-            connection.note_tls_peer(peer);
-        }
+        let made = handshake::take(caller, private.into()).instrument(stage).await;
         trace::outcome(&span, made)
     }
 
@@ -372,19 +318,16 @@ impl Incoming {
     /// # Errors
     /// The caller has gone.
     pub async fn reject(mut self, reason: &str) -> Result {
-        let (socket, caller) = self.call.take().expect("present until it is answered");
+        let caller = self.caller.take().expect("present until it is answered");
         trace::note_end(&self.span, format_args!("rejected by this side: {reason}"));
-        handshake::reject(&self.net, &socket, caller, reason).await
+        caller.reject(reason).await
     }
 }
 
 impl Drop for Incoming {
     fn drop(&mut self) {
-        if let Some((socket, caller)) = self.call.take()
-            && self.net.check_fork().is_ok()
-        {
+        if self.caller.as_ref().is_some_and(|caller| caller.check_fork().is_ok()) {
             trace::note_end(&self.span, "not taken by this side");
-            at_once(handshake::reject(&self.net, &socket, caller, "not taken"));
         }
     }
 }

@@ -404,11 +404,11 @@ impl NetInner {
         self.let_linger(conn, false);
     }
 
-    /// Removes a connection whose handshake failed. A peer that has its side open gets an abort.
-    pub(crate) fn forget(&self, token: Token) {
+    /// Removes a connection whose handshake failed. A peer that has its side open gets an abort with the reason.
+    pub(crate) fn forget(&self, token: Token, reason: &str) {
         match self.find(token) {
             Some(conn) if conn.lane().is_some() => {
-                conn.abort("the other side did not complete the handshake");
+                conn.abort(reason);
                 self.let_linger(conn, true);
             }
             _ => self.remove(token),

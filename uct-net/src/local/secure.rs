@@ -23,24 +23,14 @@ pub(crate) fn check_listener(net: &NetHandle, address: &str) -> Result {
     }
 }
 
-/// The server's side of TLS, if it is required. A caller that is refused sees why.
+/// The server's side of TLS, if it is required.
 pub(crate) async fn accept(net: &NetHandle, socket: &FrameSocket) -> Result<Option<TlsPeer>> {
     let Some(settings) = net.options.tls.as_ref().and_then(|tls| tls.server.as_ref()) else {
         return Ok(None);
     };
     let session = Session::server(settings)
         .map_err(|error| socket.failed(Status::INVALID_PARAM, format!("the settings of TLS: {error}")))?;
-    match handshake::secure(net, socket, session).await {
-        Ok(peer) => Ok(Some(peer)),
-        Err(error) => {
-            if error.status == Status::UNSUPPORTED {
-                let reason = "this listener requires TLS: set tls on both sides or on neither";
-                let _ = handshake::refuse(net, socket, reason).await;
-            }
-            handshake::part(net, socket).await;
-            Err(error)
-        }
-    }
+    handshake::secure(net, socket, session).await.map(Some)
 }
 
 /// The client's side of TLS, if the options have it, for the name that the certificate has to be for.

@@ -95,8 +95,17 @@ impl Session {
         Ok(Session { tls: tls.into(), records: Records::default() })
     }
 
+    pub(crate) fn is_client(&self) -> bool {
+        matches!(self.tls, rustls::Connection::Client(_))
+    }
+
     pub(crate) fn is_handshaking(&self) -> bool {
         self.tls.is_handshaking()
+    }
+
+    /// Whether something is encrypted and has not left.
+    pub(crate) fn wants_write(&self) -> bool {
+        self.tls.wants_write()
     }
 
     /// Takes in what the socket has of one record.
@@ -149,6 +158,11 @@ impl Session {
             protocol: self.tls.alpn_protocol().map(<[u8]>::to_vec),
         }
     }
+}
+
+/// What a peer has sent in place of TLS.
+pub(crate) fn no_tls(error: &std::io::Error) -> Option<&[u8]> {
+    error.get_ref()?.downcast_ref().map(|NotTls(first)| &first[..])
 }
 
 /// Whether the peer does not use TLS at all.

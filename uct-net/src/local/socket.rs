@@ -28,10 +28,14 @@ use crate::TlsPeer;
 use crate::error::{Error, Result, Stage};
 use crate::proto::envelope::Token;
 use crate::proto::frame::{BadFrame, HEADER, check_magic, is_tls, parse_header};
+#[cfg(feature = "tls")]
+use crate::proto::handshake::Frame;
 use crate::proto::handshake::RawFrame;
 
 /// What a caller with TLS meets at a listener without.
 const NO_TLS: &str = "the peer begins TLS, which this side does not use: set tls on both sides or on neither";
+/// Bytes that are read at once.
+const CHUNK: usize = 4096;
 /// Bytes of a peer that is refused, at most, before it is hung up on.
 const MOST_DISCARDED: usize = 256 << 10;
 
@@ -134,6 +138,9 @@ pub(crate) struct FrameSocket {
     peer: String,
     #[cfg(feature = "tls")]
     session: RefCell<Option<Session>>,
+    /// This side has begun TLS, which is not complete: a frame would be understood by nobody.
+    #[cfg(feature = "tls")]
+    is_securing: Cell<bool>,
     /// The session was handed over: a frame would be in clear.
     #[cfg(feature = "tls")]
     is_over: Cell<bool>,
@@ -236,6 +243,8 @@ impl FrameSocket {
             #[cfg(feature = "tls")]
             session: RefCell::new(None),
             #[cfg(feature = "tls")]
+            is_securing: Cell::new(false),
+            #[cfg(feature = "tls")]
             is_over: Cell::new(false),
             _underway: reactor.begin_handshake(),
         }
@@ -266,6 +275,14 @@ impl FrameSocket {
         return self.session.borrow().as_ref().is_some_and(|session| !session.peer().certificates.is_empty());
         #[cfg(not(feature = "tls"))]
         false
+    }
+
+    /// Whether a peer may be sent frames: not while TLS is being set up.
+    pub(crate) fn takes_frames(&self) -> bool {
+        #[cfg(feature = "tls")]
+        return !self.is_securing.get();
+        #[cfg(not(feature = "tls"))]
+        true
     }
 
     /// See [`HandshakeLink::suits`].
@@ -346,28 +363,34 @@ impl FrameSocket {
 
     /// Receives a frame.
     pub(crate) async fn receive(&self) -> Result<RawFrame> {
-        let bad = |error: BadFrame| {
-            let status = if error.is_newer { ucs::Error::UNSUPPORTED } else { ucs::Error::IO_ERROR };
-            self.failed(status, error.reason)
-        };
-        let mut header = [0; HEADER];
-        let (magic, rest) = header.split_at_mut(4);
-        self.read(magic).await?;
-        let magic = [magic[0], magic[1], magic[2], magic[3]];
+        let mut magic = [0; 4];
+        self.read(&mut magic).await?;
         if is_tls(magic) {
             return Err(self.failed(ucs::Error::UNSUPPORTED, NO_TLS.to_owned()));
         }
         check_magic(magic)
-            .map_err(|error| bad(error).hint("check the port: a program without uct-net uses it"))?;
+            .map_err(|error| self.bad(error).hint("check the port: a program without uct-net uses it"))?;
+        self.receive_behind(&magic).await
+    }
+
+    fn bad(&self, error: BadFrame) -> Error {
+        let status = if error.is_newer { ucs::Error::UNSUPPORTED } else { ucs::Error::IO_ERROR };
+        self.failed(status, error.reason)
+    }
+
+    /// Receives the rest of a frame, of which these bytes have come.
+    async fn receive_behind(&self, first: &[u8]) -> Result<RawFrame> {
+        let mut header = [0; HEADER];
+        let (begun, rest) = header.split_at_mut(first.len());
+        begun.copy_from_slice(first);
         self.read(rest).await?;
-        let (what, length) = parse_header(&header).map_err(bad)?;
+        let (what, length) = parse_header(&header).map_err(|error| self.bad(error))?;
         let mut body = Vec::new();
-        let mut chunk = [0; 4096];
         // Memory is taken for what arrives, not for what is announced.
         while body.len() < length {
-            let wanted = (length - body.len()).min(chunk.len());
-            self.read(&mut chunk[..wanted]).await?;
-            body.extend_from_slice(&chunk[..wanted]);
+            let filled = body.len();
+            body.resize(length.min(filled + CHUNK), 0);
+            self.read(&mut body[filled..]).await?;
         }
         Ok(RawFrame { what, body })
     }
@@ -431,6 +454,9 @@ impl FrameSocket {
         let outcome = std::future::poll_fn(|context| {
             let mut session = session.borrow_mut();
             loop {
+                if session.wants_write() {
+                    self.is_securing.set(true);
+                }
                 std::task::ready!(self.link.poll_write(context, |link| session.flush(link)))?;
                 if !session.is_handshaking() {
                     return Poll::Ready(Ok(session.peer()));
@@ -438,15 +464,34 @@ impl FrameSocket {
                 std::task::ready!(self.link.poll_read(context, |link| session.advance(link)))?;
             }
         });
-        let peer = outcome.await.map_err(|error: std::io::Error| self.lost(&error))?;
-        *self.session.borrow_mut() = Some(session.into_inner());
-        Ok(peer)
+        match outcome.await {
+            Ok(peer) => {
+                self.is_securing.set(false);
+                *self.session.borrow_mut() = Some(session.into_inner());
+                Ok(peer)
+            }
+            Err(error) => {
+                let is_caller = session.borrow().is_client();
+                let refusal = if is_caller { self.refused_in_clear(&error).await } else { None };
+                Err(refusal.unwrap_or_else(|| self.lost(&error)))
+            }
+        }
+    }
+
+    /// What a listener says that refuses this side before it has begun TLS. Nothing proves who has said it.
+    #[cfg(feature = "tls")]
+    async fn refused_in_clear(&self, error: &std::io::Error) -> Option<Error> {
+        let RawFrame { what, body } = self.receive_behind(session::no_tls(error)?).await.ok()?;
+        let Ok(Frame::Refused { reason }) = Frame::parse(what, &body) else { return None };
+        let reason =
+            format!("the peer rejected the connection ahead of TLS, without a proof of who it is: {reason}");
+        Some(self.failed(ucs::Error::REJECTED, reason))
     }
 
     /// Ends its direction, and waits until the peer has hung up: a socket that is closed with unread bytes may lose what was sent last.
     pub(crate) async fn part(&self) {
         self.link.shut_down();
-        let (mut chunk, mut left) = ([0; 4096], MOST_DISCARDED);
+        let (mut chunk, mut left) = (vec![0; CHUNK], MOST_DISCARDED);
         let mut discard = |link: &mut dyn Bytes| loop {
             match link.read(&mut chunk)? {
                 count @ 1.. if count < left => left -= count,

@@ -21,6 +21,8 @@ use super::peer_loss::PeerLoss;
 use super::reactor::{Reactor, Sleep, Watched};
 use super::session::{Session, words};
 use crate::error::{Error, Stage};
+use crate::proto::frame::is_frame;
+use crate::proto::handshake::GAVE_WAY;
 
 /// Bytes that are taken from a socket at once, and so those that wait in each direction while the other side takes none.
 const CHUNK: usize = 64 << 10;
@@ -41,6 +43,8 @@ pub(crate) struct Wrapped {
     received: Chunk,
     outgoing: Outgoing,
     incoming: Incoming,
+    /// Something has come from the peer.
+    has_begun: bool,
     /// Time limit of the end, once one side has ended: for the rest that was sent, and the peer's own end.
     close_timeout: Duration,
     /// Its rest, once the end has begun.
@@ -90,6 +94,11 @@ enum Incoming {
 )]
 struct Cut;
 
+/// A frame of the handshake in place of the lane's first bytes: there is only one that may come.
+#[derive(Debug, thiserror::Error)]
+#[error("the peer refused this side before the lane was open: {GAVE_WAY}")]
+struct GivenUp;
+
 /// More cannot be encrypted.
 #[derive(Debug, thiserror::Error)]
 #[error(
@@ -119,6 +128,7 @@ impl Wrapped {
             received: Chunk::default(),
             outgoing: Outgoing::Open,
             incoming: Incoming::Open,
+            has_begun: false,
             close_timeout,
             closing: None,
             reactor: Rc::clone(reactor),
@@ -282,6 +292,10 @@ impl Wrapped {
                         self.incoming = Incoming::Ended;
                         moved += 1;
                     }
+                    return Poll::Ready(moved);
+                }
+                Ok(bytes) if !std::mem::replace(&mut self.has_begun, true) && is_frame(bytes) => {
+                    self.incoming = Incoming::Broken(IoError::other(GivenUp));
                     return Poll::Ready(moved);
                 }
                 Ok(bytes) => {

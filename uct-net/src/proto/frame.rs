@@ -43,6 +43,12 @@ pub(crate) fn check_magic(magic: [u8; 4]) -> Result<(), BadFrame> {
     )))
 }
 
+/// Whether bytes begin a frame.
+#[cfg(feature = "tls")]
+pub(crate) fn is_frame(bytes: &[u8]) -> bool {
+    bytes.starts_with(&MAGIC)
+}
+
 /// Whether bytes are the beginning of TLS: a record of its handshake.
 pub(crate) fn is_tls(magic: [u8; 4]) -> bool {
     matches!(magic, [22, 3, ..])

@@ -1,6 +1,8 @@
 //! The side that calls.
 
+use std::pin::pin;
 use std::rc::Rc;
+use std::task::{Context, Poll, Waker};
 
 use ucs::Error as Status;
 use ucs::text::{PeerLines, PeerText};
@@ -22,6 +24,9 @@ use crate::proto::envelope::Kind;
 use crate::proto::handshake::client::{Action, Actions, Input};
 use crate::proto::handshake::{Awaits, Client, End, Failure, Proposal};
 
+/// The remedy where the listener's reason is not known.
+const AGAIN: &str = "the listener may have ended, or have needed the place for another caller: try again";
+
 /// Runs the client's side.
 pub(crate) async fn call(
     net: &NetHandle,
@@ -31,24 +36,14 @@ pub(crate) async fn call(
     private: Vec<u8>,
 ) -> Result<Connection> {
     let steps = Steps::of_client(net, socket);
-    let (machine, mut actions) = Client::new(private, announced::own(net), steps.key()?);
+    let (machine, actions) = Client::new(private, announced::own(net), steps.key()?);
     let mut call = Call { steps: &steps, machine, wanted: (requests, require), server: None, lane: None };
-    loop {
-        let mut next = Actions::new();
-        for action in actions {
-            match action {
-                Action::Send(bytes) => steps.send(&bytes).await?,
-                Action::Welcomed { private, addresses, explanation } => {
-                    call.server = Some(Server::new(&steps, call.wanted, addresses, explanation, private));
-                }
-                Action::Choose(failed) => next = call.choose(failed).await?,
-                Action::Open(peer) => next = call.open(&peer),
-                Action::Take(peer) => call.take(&peer)?,
-                Action::Done => return call.done(),
-                Action::Fail(failure) => return Err(steps.failed(failure)),
-            }
-        }
-        actions = if next.is_empty() { call.next().await? } else { next };
+    match call.run(actions).await {
+        Ok(()) => call.done(),
+        Err(error) => Err(call.refusal().unwrap_or_else(|| match error.status {
+            Status::CONNECTION_RESET if error.hint.is_none() => error.hint(AGAIN),
+            _ => error,
+        })),
     }
 }
 
@@ -72,6 +67,41 @@ struct Lane<'a> {
 }
 
 impl Call<'_> {
+    async fn run(&mut self, mut actions: Actions) -> Result {
+        let steps = self.steps;
+        loop {
+            let mut next = Actions::new();
+            for action in actions {
+                match action {
+                    Action::Send(bytes) => steps.send(&bytes).await?,
+                    Action::Welcomed { private, addresses, explanation } => {
+                        self.server = Some(Server::new(steps, self.wanted, addresses, explanation, private));
+                    }
+                    Action::Choose(failed) => next = self.choose(failed).await?,
+                    Action::Open(peer) => next = self.open(&peer),
+                    Action::Take(peer) => self.take(&peer)?,
+                    Action::Done => return Ok(()),
+                    Action::Fail(failure) => return Err(steps.failed(failure)),
+                }
+            }
+            actions = if next.is_empty() { self.next().await? } else { next };
+        }
+    }
+
+    /// Why the server has refused this side, if it has: it may be the cause of a lane's or the socket's error.
+    fn refusal(&mut self) -> Option<Error> {
+        let received = pin!(self.steps.socket.receive());
+        let Poll::Ready(Ok(frame)) = received.poll(&mut Context::from_waker(Waker::noop())) else {
+            return None;
+        };
+        let failed =
+            self.machine.handle(Input::Received(&frame)).into_iter().find_map(|action| match action {
+                Action::Fail(failure @ Failure::Rejected(_)) => Some(failure),
+                _ => None,
+            });
+        failed.map(|failure| self.steps.failed(failure))
+    }
+
     fn lane(&self) -> Result<&Lane<'_>> {
         self.lane.as_ref().ok_or_else(|| self.steps.failed(Failure::NotAwaited))
     }

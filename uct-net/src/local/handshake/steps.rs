@@ -5,7 +5,6 @@ use std::task::Poll;
 use std::time::{Duration, Instant};
 
 use ucs::Error as Status;
-use ucs::text::PeerText;
 
 use super::super::conn::Conn;
 use super::super::net::NetHandle;
@@ -18,7 +17,7 @@ use super::super::span::{Instrument, stage};
 use crate::TlsPeer;
 use crate::error::{Error, Result, Stage};
 use crate::proto::handshake::auth::{self, Nonce, Side};
-use crate::proto::handshake::{Failure, Frame, RawFrame, farewell};
+use crate::proto::handshake::{Failure, RawFrame};
 
 /// The remedy for a peer that was reached and does not continue.
 const NOT_CONTINUED: &str = "check that the peer is a program with uct-net whose Net is driven, and that the network drops no packets, nor long ones (MTU)";
@@ -147,34 +146,20 @@ impl<'a> Steps<'a> {
 
     /// The error of a machine that has failed.
     pub(super) fn failed(&self, failure: Failure) -> Error {
-        let failed = |status, reason: String| self.socket.failed(status, reason);
+        let status = match &failure {
+            Failure::Bad(bad) if bad.is_newer => Status::UNSUPPORTED,
+            Failure::Bad(_) | Failure::OutOfOrder(_) | Failure::NotAwaited => Status::IO_ERROR,
+            Failure::TooLong(_) => Status::INVALID_PARAM,
+            Failure::Rejected(_) | Failure::NoKey(_) | Failure::OneKey(_) | Failure::TooManyLanes => {
+                Status::REJECTED
+            }
+            Failure::GaveUp(_) | Failure::Lane(_) => Status::UNREACHABLE,
+        };
+        let error = self.socket.failed(status, failure.to_string());
         match failure {
-            Failure::Bad(bad) if bad.is_newer => failed(Status::UNSUPPORTED, bad.reason),
-            Failure::Bad(bad) => failed(Status::IO_ERROR, bad.reason),
-            Failure::TooLong(bad) => failed(Status::INVALID_PARAM, bad.reason),
-            Failure::OutOfOrder(name) => {
-                failed(Status::IO_ERROR, format!("the peer sent {name} out of order"))
-            }
-            Failure::Rejected(reason) => {
-                failed(Status::REJECTED, format!("the peer rejected the connection: {reason}"))
-            }
-            Failure::NoKey(Side::Server) => {
-                failed(Status::REJECTED, "the peer does not know the shared key".to_owned())
-                    .hint("both sides need the same shared_key")
-            }
-            Failure::NoKey(Side::Client) => {
-                failed(Status::REJECTED, "the caller does not know the shared key".to_owned())
-            }
-            Failure::OneKey(reason) => failed(Status::REJECTED, reason.to_owned()),
-            Failure::GaveUp(reason) => {
-                let reason = format!("the peer gave up: {reason}");
-                Error::new(Stage::Choose, self.socket.peer(), Status::UNREACHABLE, reason)
-            }
-            Failure::TooManyLanes => {
-                failed(Status::REJECTED, "the peer tries one lane after the other".to_owned())
-            }
-            Failure::Lane(reason) => failed(Status::UNREACHABLE, reason),
-            Failure::NotAwaited => failed(Status::IO_ERROR, "a frame came that was not awaited".to_owned()),
+            Failure::NoKey(Side::Server) => error.hint("both sides need the same shared_key"),
+            Failure::GaveUp(_) => Error { stage: Stage::Choose, ..error },
+            _ => error,
         }
     }
 
@@ -198,18 +183,11 @@ pub(crate) async fn secure(net: &NetHandle, socket: &FrameSocket, session: Sessi
 }
 
 /// Refuses a caller that expects other security, and waits until it has hung up, within a limit.
-pub(crate) async fn part(net: &NetHandle, socket: &FrameSocket) {
+pub(super) async fn part(net: &NetHandle, socket: &FrameSocket) {
     let parting = async {
         socket.part().await;
         Ok(())
     };
     let steps = Steps::of_client(net, socket);
     let _ = steps.limited(steps.limit(), "hang up", parting).await;
-}
-
-/// Refuses a caller of which nothing is known yet.
-pub(crate) async fn refuse(net: &NetHandle, socket: &FrameSocket, reason: &str) -> Result {
-    let refusal = Frame::Refused { reason: PeerText::new(reason) };
-    let bytes = farewell(&refusal).map_err(|bad| socket.failed(Status::INVALID_PARAM, bad.reason))?;
-    Steps::of_client(net, socket).send(&bytes).await
 }

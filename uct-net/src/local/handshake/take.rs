@@ -3,19 +3,18 @@
 use std::rc::Rc;
 
 use ucs::text::PeerLines;
-use uct_host::select::{Explanation as Explained, PeerAddresses};
+use uct_host::select::Explanation as Explained;
 use uct_host::{Iface, IfaceAddress, SocketSide};
 
 use super::super::announced;
 use super::super::conn::Conn;
 use super::super::connection::{Connection, Explanation};
 use super::super::lane::HalfLane;
-use super::super::net::NetHandle;
-use super::super::socket::FrameSocket;
 use super::super::standing::{Standing, add_accepted, is_for_socket};
+use super::caller::Caller;
 use super::forget::Forget;
 use super::lane;
-use super::steps::{Steps, part, refuse};
+use super::steps::Steps;
 use crate::error::Result;
 use crate::proto::handshake::server::{Acceptance, Action, Actions, Input};
 use crate::proto::handshake::{Awaits, End, Failure, Proposal, Server, Way};
@@ -23,43 +22,20 @@ use crate::proto::handshake::{Awaits, End, Failure, Proposal, Server, Way};
 /// Longest explanation that is sent to a peer.
 const MAX_EXPLANATION: usize = 32 << 10;
 
-/// A caller that has said who it is, and waits for an answer.
-pub(crate) struct Caller {
-    pub(crate) private: Vec<u8>,
-    addresses: PeerAddresses,
-    machine: Server,
-}
-
-/// The server reads the client's first frame, after both have proved that they know the key, if one is required. A caller of another version,
-/// or with TLS, is told so.
-pub(crate) async fn read_hello(net: &NetHandle, socket: &FrameSocket) -> Result<Caller> {
+/// The server reads the client's first frame, after both have proved that they know the key, if one is required.
+pub(crate) async fn read_hello(caller: &mut Caller) -> Result {
+    let Caller { net, socket, machine, private, addresses, .. } = caller;
     let steps = Steps::of_server(net, socket);
-    // Each interface may be tried over the socket and by itself, and one that does not exist: a client that goes on is a mistake.
-    let lanes = 2 * net.selector.ifaces().len() + 1;
-    let mut machine = Server::new(steps.key()?, lanes);
     loop {
         let Awaits::Frame(what) = machine.awaits() else { return Err(steps.failed(Failure::NotAwaited)) };
-        let frame = match steps.frame(what).await {
-            Err(error) if error.status == ucs::Error::UNSUPPORTED => {
-                let _ = refuse(net, socket, &error.reason).await;
-                part(net, socket).await;
-                return Err(error);
-            }
-            received => received?,
-        };
-        for action in machine.handle(Input::Received(&frame)) {
+        for action in machine.handle(Input::Received(&steps.frame(what).await?)) {
             match action {
                 Action::Send(bytes) => steps.send(&bytes).await?,
-                Action::Introduced { private, addresses } => {
-                    return Ok(Caller { private, addresses, machine });
+                Action::Introduced { private: clients, addresses: theirs } => {
+                    (*private, *addresses) = (clients, theirs);
+                    return Ok(());
                 }
-                Action::Fail(failure) => {
-                    let error = steps.failed(failure);
-                    if error.status == ucs::Error::UNSUPPORTED {
-                        part(net, socket).await;
-                    }
-                    return Err(error);
-                }
+                Action::Fail(failure) => return Err(steps.failed(failure)),
                 Action::Open(..) | Action::Take | Action::Done => {
                     return Err(steps.failed(Failure::NotAwaited));
                 }
@@ -68,44 +44,27 @@ pub(crate) async fn read_hello(net: &NetHandle, socket: &FrameSocket) -> Result<
     }
 }
 
-/// Rejects a caller.
-pub(crate) async fn reject(
-    net: &NetHandle,
-    socket: &FrameSocket,
-    mut caller: Caller,
-    reason: &str,
-) -> Result {
-    let steps = Steps::of_server(net, socket);
-    for action in caller.machine.handle(Input::Rejected(reason)) {
-        match action {
-            Action::Send(bytes) => steps.send(&bytes).await?,
-            Action::Fail(failure) => return Err(steps.failed(failure)),
-            _ => {}
-        }
+/// Runs the rest of the server's side.
+pub(crate) async fn take(mut caller: Caller, private: Vec<u8>) -> Result<Connection> {
+    let made = connect(&mut caller, private).await;
+    match &made {
+        Err(error) => caller.refuse_for(error),
+        #[cfg(feature = "tls")]
+        Ok(connection) => caller.tls_peer.take().into_iter().for_each(|peer| connection.note_tls_peer(peer)),
+        #[cfg(not(feature = "tls"))]
+        Ok(_) => {}
     }
-    Ok(())
+    made
 }
 
-/// Runs the rest of the server's side.
-pub(crate) async fn take(
-    net: &NetHandle,
-    socket: &FrameSocket,
-    caller: Caller,
-    private: Vec<u8>,
-) -> Result<Connection> {
+async fn connect(caller: &mut Caller, private: Vec<u8>) -> Result<Connection> {
+    let Caller { net, socket, machine, private: clients, addresses, .. } = caller;
+    let (net, socket) = (&*net, &*socket);
     // The first lane's connection, if its endpoints need no more of each other.
-    let conn = match add_accepted(net, socket) {
-        Ok(conn) => conn,
-        Err(error) => {
-            // The error is this one, whether or not the caller is there to be told.
-            let _ = reject(net, socket, caller, &error.reason).await;
-            return Err(error);
-        }
-    };
-    let first = Some((Rc::clone(&conn), Forget::new(net, &conn)));
-    let Caller { private: clients, addresses, mut machine } = caller;
+    let conn = add_accepted(net, socket)?;
+    let first = Some((Rc::clone(&conn), Forget::of_server(net, &conn)));
     let steps = Steps::of_server(net, socket);
-    let addresses = announced::understood(net, addresses);
+    let addresses = announced::understood(net, std::mem::take(addresses));
     let standing = Standing::of(net, socket);
     let verdicts = standing.permitted(&addresses).explain(&net.options.request, Some(&addresses));
     let mut explanation = verdicts.to_string();
@@ -115,40 +74,19 @@ pub(crate) async fn take(
         explanation.truncate(end);
     }
     let mut taking = Taking { steps: &steps, standing, verdicts, first, lane: None, tried: Vec::new() };
-    let mut actions = machine.handle(Input::Accepted(Acceptance {
+    let actions = machine.handle(Input::Accepted(Acceptance {
         private,
         addresses: announced::own(net),
         explanation: PeerLines::new(explanation),
         end: lane::end(net, &conn, Vec::new()),
     }));
     drop(conn);
-    loop {
-        let mut next = Actions::new();
-        for action in actions {
-            match action {
-                Action::Send(bytes) => steps.send(&bytes).await?,
-                Action::Open(way, proposal) => {
-                    next = machine.handle(match taking.open(way, proposal) {
-                        Ok(end) => Input::Opened(end),
-                        Err(reason) => Input::Unable(reason),
-                    });
-                }
-                Action::Take => taking.take_socket()?,
-                Action::Done => return taking.done(clients),
-                Action::Fail(failure) => return Err(steps.failed(failure)),
-                Action::Introduced { .. } => return Err(steps.failed(Failure::NotAwaited)),
-            }
+    match taking.run(machine, actions).await {
+        Ok(()) => taking.done(std::mem::take(clients)),
+        Err(error) => {
+            taking.give_up();
+            Err(error)
         }
-        actions = match (next.is_empty(), machine.awaits()) {
-            (false, _) => next,
-            (true, Awaits::Frame(what)) => machine.handle(Input::Received(&steps.frame(what).await?)),
-            (true, Awaits::Use) => machine.handle(Input::Received(&steps.use_of_lane().await?)),
-            (true, Awaits::Message { .. }) => {
-                steps.message(taking.conn()?, true).await?;
-                machine.handle(Input::Asked)
-            }
-            (true, Awaits::Decision | Awaits::Nothing) => return Err(steps.failed(Failure::NotAwaited)),
-        };
     }
 }
 
@@ -173,6 +111,48 @@ struct Lane<'a> {
 }
 
 impl<'a> Taking<'a> {
+    async fn run(&mut self, machine: &mut Server, mut actions: Actions) -> Result {
+        loop {
+            let mut next = Actions::new();
+            for action in actions {
+                match action {
+                    Action::Send(bytes) => self.steps.send(&bytes).await?,
+                    Action::Open(way, proposal) => {
+                        next = machine.handle(match self.open(way, proposal) {
+                            Ok(end) => Input::Opened(end),
+                            Err(reason) => Input::Unable(reason),
+                        });
+                    }
+                    Action::Take => self.take_socket()?,
+                    Action::Done => return Ok(()),
+                    Action::Fail(failure) => return Err(self.steps.failed(failure)),
+                    Action::Introduced { .. } => return Err(self.steps.failed(Failure::NotAwaited)),
+                }
+            }
+            actions = match (next.is_empty(), machine.awaits()) {
+                (false, _) => next,
+                (true, Awaits::Frame(what)) => {
+                    machine.handle(Input::Received(&self.steps.frame(what).await?))
+                }
+                (true, Awaits::Use) => machine.handle(Input::Received(&self.steps.use_of_lane().await?)),
+                (true, Awaits::Message { .. }) => {
+                    self.steps.message(self.conn()?, true).await?;
+                    machine.handle(Input::Asked)
+                }
+                (true, Awaits::Decision | Awaits::Nothing) => {
+                    return Err(self.steps.failed(Failure::NotAwaited));
+                }
+            };
+        }
+    }
+
+    /// The client's end of the lane is told of a failure.
+    fn give_up(&mut self) {
+        if let Some(lane) = &mut self.lane {
+            lane.guard.fail();
+        }
+    }
+
     fn conn(&self) -> Result<&Rc<Conn>> {
         let lane = self.lane.as_ref();
         lane.map(|lane| &lane.conn).ok_or_else(|| self.steps.failed(Failure::NotAwaited))
@@ -180,6 +160,7 @@ impl<'a> Taking<'a> {
 
     /// Opens this side's end of a lane, or, over the socket of the handshake, finds out whether that is possible. The error is for the client.
     fn open(&mut self, way: Way, proposal: Proposal) -> std::result::Result<End, String> {
+        self.give_up();
         if let Some(lane) = self.lane.take() {
             let reason = "no message crossed it both ways".to_owned();
             self.tried.push((lane.iface.resource().to_string(), reason));
@@ -191,7 +172,7 @@ impl<'a> Taking<'a> {
                     Ok(conn) => conn,
                     Err(error) => return Err(error.reason),
                 };
-                let guard = Forget::new(self.steps.net, &conn);
+                let guard = Forget::of_server(self.steps.net, &conn);
                 (conn, guard)
             }
         };

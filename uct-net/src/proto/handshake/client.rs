@@ -104,7 +104,7 @@ impl Client {
             State::Choice => Awaits::Decision,
             State::Ready(way) if way.takes_socket() => Awaits::Frame("take over the socket"),
             State::Ready(_) => Awaits::Frame("open its end of the lane"),
-            State::Message(way) => Awaits::Message { or_frame: way == Way::Direct },
+            State::Message(way) => Awaits::Message { or_frame: !way.takes_socket() },
             State::Over => Awaits::Nothing,
         }
     }
@@ -147,12 +147,13 @@ impl Client {
     }
 
     fn receive(&mut self, received: &RawFrame) -> Result<Actions, Failure> {
-        if !matches!(self.awaits(), Awaits::Frame(_) | Awaits::Message { or_frame: true }) {
+        if !matches!(self.awaits(), Awaits::Frame(_) | Awaits::Message { .. }) {
             return Err(Failure::NotAwaited);
         }
         let frame = self.wire.read(received)?;
         match (self.state, frame) {
-            (State::Challenge | State::Welcome, Frame::Refused { reason }) => Err(Failure::Rejected(reason)),
+            // Also in place of the transport's part, where the server had not yet learned that its socket is the lane.
+            (_, Frame::Refused { reason }) => Err(Failure::Rejected(reason)),
             (State::Challenge, Frame::Challenge { nonce: server, proof }) => {
                 let (key, client) = self.key.take().ok_or(Failure::NotAwaited)?;
                 if !auth::check(&key, Side::Server, &client, &server, &proof) {
@@ -161,7 +162,8 @@ impl Client {
                 let proof = auth::prove(&key, Side::Client, &client, &server);
                 let mut actions = self.send(&Frame::Answer { proof })?;
                 let (own, servers) = auth::seals(&key, &client, &server);
-                self.wire.seal(own, servers);
+                self.wire.seal(own);
+                self.wire.require_seal(servers);
                 actions.extend(self.say_hello()?);
                 Ok(actions)
             }

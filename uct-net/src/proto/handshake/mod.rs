@@ -49,7 +49,10 @@
 //!   Answer     the client's proof   →
 //! ```
 //!
-//! Each frame behind them ends with a seal ([`auth`]).
+//! Each frame behind them ends with a seal ([`auth`]); the server's frames do from behind the Challenge on.
+//!
+//! In place of any frame the server may send Refused, with the reason, which is the end. Once the socket of the handshake is the lane on its
+//! side, it aborts the connection over that lane.
 //!
 //! So "connected" means that a message has crossed both ways.
 
@@ -64,4 +67,4 @@ mod tests;
 pub(crate) use self::client::Client;
 pub(crate) use self::frames::{End, Frame, Proposal, Way};
 pub(crate) use self::server::Server;
-pub(crate) use self::step::{Awaits, Failure, RawFrame, farewell};
+pub(crate) use self::step::{Awaits, Failure, GAVE_WAY, RawFrame};

@@ -14,7 +14,7 @@ pub(crate) enum Input<'a> {
     Received(&'a RawFrame),
     /// The answer to [`Action::Introduced`]: the caller is accepted.
     Accepted(Acceptance),
-    /// The other answer.
+    /// The caller is refused: in place of any other input.
     Rejected(&'a str),
     /// The answer to [`Action::Open`]: this side's end of the lane is open, or, over the socket of the handshake, can be.
     Opened(End),
@@ -76,7 +76,9 @@ enum State {
     Choice,
     Opening(Way),
     Use,
-    Message,
+    Message {
+        over_socket: bool,
+    },
     Over,
 }
 
@@ -100,7 +102,7 @@ impl Server {
             State::Choice if self.is_first => Awaits::Frame("choose a transport"),
             State::Choice => Awaits::Frame("choose another transport"),
             State::Use => Awaits::Use,
-            State::Message => Awaits::Message { or_frame: false },
+            State::Message { .. } => Awaits::Message { or_frame: false },
             State::Decision | State::Opening(_) => Awaits::Decision,
             State::Over => Awaits::Nothing,
         }
@@ -110,7 +112,7 @@ impl Server {
         let outcome = match input {
             Input::Received(frame) => self.receive(frame),
             Input::Accepted(acceptance) => self.accept(acceptance),
-            Input::Rejected(reason) => self.reject(reason),
+            Input::Rejected(reason) => Ok(self.refuse(reason)),
             Input::Opened(end) => self.opened(end),
             Input::Unable(reason) => self.unable(reason),
             Input::Asked => self.asked(),
@@ -118,20 +120,27 @@ impl Server {
         outcome.unwrap_or_else(|failure| self.fail(failure))
     }
 
-    /// A failure is the last action. A caller that the reason may help is sent it.
+    /// A failure is the last action. A caller that has not given up itself is sent it.
     fn fail(&mut self, failure: Failure) -> Actions {
-        let words = match &failure {
-            Failure::Bad(bad) if bad.is_newer => Some(&*bad.reason),
-            Failure::OneKey(reason) => Some(*reason),
-            Failure::NoKey(_) => Some("it does not know the shared key"),
-            _ => None,
+        let mut actions = match &failure {
+            Failure::GaveUp(_) => Actions::new(),
+            _ => self.refuse(&failure.to_string()),
         };
-        let farewell =
-            words.and_then(|words| self.send(&Frame::Refused { reason: PeerText::new(words) }).ok());
-        let mut actions = farewell.unwrap_or_default();
         self.state = State::Over;
         actions.push(Action::Fail(failure));
         actions
+    }
+
+    /// The end. A caller that still takes frames is sent the reason.
+    fn refuse(&mut self, reason: &str) -> Actions {
+        let takes_frames = match self.state {
+            State::Opening(Way::Takeover) | State::Over => false,
+            State::Message { over_socket } => !over_socket,
+            _ => true,
+        };
+        self.state = State::Over;
+        let refusal = Frame::Refused { reason: PeerText::new(reason) };
+        if takes_frames { self.send(&refusal).unwrap_or_default() } else { Actions::new() }
     }
 
     fn send(&mut self, frame: &Frame) -> Result<Actions, Failure> {
@@ -151,8 +160,12 @@ impl Server {
                 };
                 let proof = auth::prove(key, Side::Server, &client, server);
                 let challenge = Frame::Challenge { nonce: *server, proof };
+                let (_, own) = auth::seals(key, &client, server);
                 self.state = State::Answer(client);
-                self.send(&challenge)
+                let actions = self.send(&challenge)?;
+                // The caller has the keys once it has read this one.
+                self.wire.seal(own);
+                Ok(actions)
             }
             (State::First, Frame::Hello { .. }) if self.key.is_some() => {
                 Err(Failure::OneKey("this side requires a shared key: set shared_key"))
@@ -162,8 +175,8 @@ impl Server {
                 if !auth::check(&key, Side::Client, &client, &server, &proof) {
                     return Err(Failure::NoKey(Side::Client));
                 }
-                let (clients, own) = auth::seals(&key, &client, &server);
-                self.wire.seal(own, clients);
+                let (clients, _) = auth::seals(&key, &client, &server);
+                self.wire.require_seal(clients);
                 self.state = State::Hello;
                 Ok(Actions::new())
             }
@@ -174,7 +187,7 @@ impl Server {
             (State::Choice | State::Use, Frame::Propose(way, proposal)) => self.open(way, proposal),
             (State::Choice | State::Use, Frame::Unable { reason }) => Err(Failure::GaveUp(reason)),
             (State::Use, Frame::Connected) => {
-                self.state = State::Message;
+                self.state = State::Message { over_socket: false };
                 Ok(Actions::new())
             }
             (_, other) => Err(Failure::OutOfOrder(other.name())),
@@ -198,19 +211,13 @@ impl Server {
         self.send(&Frame::Welcome { private, addresses, explanation, end })
     }
 
-    fn reject(&mut self, reason: &str) -> Result<Actions, Failure> {
-        let State::Decision = self.state else { return Err(Failure::NotAwaited) };
-        self.state = State::Over;
-        self.send(&Frame::Refused { reason: PeerText::new(reason) })
-    }
-
     fn opened(&mut self, end: End) -> Result<Actions, Failure> {
         let State::Opening(way) = self.state else { return Err(Failure::NotAwaited) };
         let mut actions = if way.is_first() { Actions::new() } else { self.send(&Frame::Ready { end })? };
         if way.takes_socket() {
             actions.push(Action::Take);
             // The client's message comes behind this side's part of the transport's handshake: each side knows the other.
-            self.state = State::Message;
+            self.state = State::Message { over_socket: true };
         } else {
             self.state = State::Use;
         }
@@ -230,7 +237,7 @@ impl Server {
     }
 
     fn asked(&mut self) -> Result<Actions, Failure> {
-        let State::Message = self.state else { return Err(Failure::NotAwaited) };
+        let State::Message { .. } = self.state else { return Err(Failure::NotAwaited) };
         self.state = State::Over;
         Ok(smallvec![Action::Done])
     }

@@ -6,6 +6,9 @@ use super::auth::{Seal, Side};
 use super::frames::Frame;
 use crate::proto::frame::{self, BadFrame};
 
+/// The reason of a server that ends a handshake which nothing is wrong with. It fits into that of an abort.
+pub(crate) const GAVE_WAY: &str = "its place was needed, or the listener has ended; try again";
+
 /// A frame as it has arrived: what it is, and its body.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RawFrame {
@@ -29,25 +32,34 @@ pub(crate) enum Awaits {
 }
 
 /// Why a handshake has failed.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub(crate) enum Failure {
+    #[error("{0}")]
     Bad(BadFrame),
     /// What this side has to send is longer than a peer accepts.
+    #[error("{0}")]
     TooLong(BadFrame),
     /// This frame of the peer's is not one that may come now.
+    #[error("the peer sent {0} out of order")]
     OutOfOrder(&'static str),
+    #[error("the peer rejected the connection: {0}")]
     Rejected(PeerText),
     /// This side of the two does not know the shared key.
+    #[error("the {} does not know the shared key", if *.0 == Side::Server { "peer" } else { "caller" })]
     NoKey(Side),
     /// One side has a shared key and the other one has none: what the peer was told.
+    #[error("{0}")]
     OneKey(&'static str),
     /// The client has no lane left.
+    #[error("the peer gave up: {0}")]
     GaveUp(PeerText),
-    /// The client tries one lane after the other.
+    #[error("the peer tries one lane after the other")]
     TooManyLanes,
     /// What this side could not open, where no other lane may follow.
+    #[error("{0}")]
     Lane(String),
     /// An input that was not awaited.
+    #[error("a frame came that was not awaited")]
     NotAwaited,
 }
 
@@ -57,22 +69,28 @@ impl From<BadFrame> for Failure {
     }
 }
 
-/// The frames of both directions. Once it has keys, each has a seal.
+/// The frames of both directions. Once a direction has a key, each of its frames has a seal.
 #[derive(Default)]
 pub(crate) struct Wire {
-    seals: Option<(Seal, Seal)>,
+    own: Option<Seal>,
+    peers: Option<Seal>,
 }
 
 impl Wire {
-    /// Seals what follows: by this side, and by the peer.
-    pub(crate) fn seal(&mut self, own: Seal, peers: Seal) {
-        self.seals = Some((own, peers));
+    /// Seals what this side sends from now on.
+    pub(crate) fn seal(&mut self, own: Seal) {
+        self.own = Some(own);
+    }
+
+    /// Accepts only what the peer has sealed from now on.
+    pub(crate) fn require_seal(&mut self, peers: Seal) {
+        self.peers = Some(peers);
     }
 
     /// A frame to be sent.
     pub(crate) fn write(&mut self, frame: &Frame) -> Result<Vec<u8>, BadFrame> {
         let mut body = frame.body()?;
-        if let Some((own, _)) = &mut self.seals {
+        if let Some(own) = &mut self.own {
             let seal = own.seal(frame.number(), &body);
             body.extend_from_slice(&seal);
         }
@@ -82,8 +100,8 @@ impl Wire {
     /// A frame that was received.
     pub(crate) fn read(&mut self, received: &RawFrame) -> Result<Frame, BadFrame> {
         let RawFrame { what, body } = received;
-        let fields = match &mut self.seals {
-            Some((_, peers)) => peers.open(*what, body).ok_or_else(|| {
+        let fields = match &mut self.peers {
+            Some(peers) => peers.open(*what, body).ok_or_else(|| {
                 let reason = "a frame is not the peer's, or not in its order: a program between both sides has changed, left out or \
                               repeated one";
                 BadFrame::new(reason)
@@ -92,9 +110,4 @@ impl Wire {
         };
         Frame::parse(*what, fields)
     }
-}
-
-/// A frame ahead of all others, without a seal.
-pub(crate) fn farewell(frame: &Frame) -> Result<Vec<u8>, BadFrame> {
-    Wire::default().write(frame)
 }

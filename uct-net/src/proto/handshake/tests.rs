@@ -7,10 +7,11 @@ use ucs::text::{PeerLines, PeerText};
 use uct_host::IfaceAddress;
 use uct_host::select::PeerAddresses;
 
-use super::auth::{Nonce, Side};
+use super::auth::{self, Nonce, Side};
 use super::client::{self, Client};
 use super::server::{self, Acceptance, Server};
-use super::{Awaits, End, Failure, Frame, Proposal, RawFrame, Way, farewell};
+use super::step::Wire;
+use super::{Awaits, End, Failure, Frame, Proposal, RawFrame, Way};
 use crate::proto::envelope::Token;
 use crate::proto::frame::{HEADER, parse_header};
 
@@ -46,7 +47,7 @@ fn raw(bytes: &[u8]) -> RawFrame {
 }
 
 fn bytes_of(frame: &Frame) -> Vec<u8> {
-    farewell(frame).expect("short")
+    Wire::default().write(frame).expect("short")
 }
 
 /// Both machines, and what each of them has to do next.
@@ -124,6 +125,28 @@ impl Pair {
     fn opens(&mut self, way: Way) {
         let server::Action::Open(found, _) = self.next_of_server() else { panic!("no lane") };
         assert_eq!(found, way);
+    }
+
+    /// The next frame of the client arrives.
+    fn deliver_to_server(&mut self) {
+        let client::Action::Send(bytes) = self.next_of_client() else { panic!("no frame") };
+        self.tell_server(server::Input::Received(&raw(&bytes)));
+    }
+
+    /// What the server sends arrives.
+    fn deliver_to_client(&mut self) {
+        while let Some(server::Action::Send(bytes)) = self.of_server.pop_front() {
+            self.tell_client(client::Input::Received(&raw(&bytes)));
+        }
+    }
+
+    /// The server refuses the client, which gets the reason, whatever it has sent meanwhile.
+    fn refused(mut self) {
+        self.tell_server(server::Input::Rejected("full"));
+        self.deliver_to_client();
+        let failed = client::Action::Fail(Failure::Rejected(PeerText::new("full")));
+        assert_eq!(self.of_client.pop_back(), Some(failed));
+        assert_eq!(self.server.awaits(), Awaits::Nothing);
     }
 
     /// A message crosses the lane both ways.
@@ -213,14 +236,58 @@ fn a_client_without_a_lane_says_so() {
 }
 
 #[test]
-fn a_caller_that_is_rejected_gets_the_reason() {
-    let mut pair = Pair::new(None, None);
-    pair.run();
-    pair.next_of_server();
+fn a_caller_that_is_refused_in_any_step_gets_the_reason() {
+    for key in [None, Some(KEY)] {
+        Pair::new(key, key).refused();
+        let mut introduced = Pair::new(key, key);
+        introduced.run();
+        introduced.next_of_server();
+        introduced.refused();
+        let chosen = |over_socket, own| {
+            let mut pair = Pair::introduced(key, key);
+            pair.tell_client(client::Input::Chosen { over_socket, proposal: proposal(own) });
+            pair
+        };
+        chosen(true, end(7)).refused();
+        for own in [end(7), paired(7)] {
+            chosen(false, own.clone()).refused();
+            let opening = || {
+                let mut pair = chosen(false, own.clone());
+                pair.deliver_to_server();
+                pair.next_of_server();
+                pair
+            };
+            opening().refused();
+            let mut opened = opening();
+            opened.tell_server(server::Input::Opened(own.clone()));
+            opened.deliver_to_client();
+            opened.refused();
+        }
+    }
+}
+
+#[test]
+fn a_caller_that_has_proved_nothing_yet_and_takes_only_sealed_frames_gets_the_reason_under_a_seal() {
+    let mut pair = Pair::new(Some(KEY), Some(KEY));
+    pair.deliver_to_server();
+    pair.deliver_to_client();
+    pair.refused();
+}
+
+#[test]
+fn a_caller_whose_socket_is_the_lane_is_sent_no_frame() {
+    let mut pair = Pair::introduced(None, None);
+    pair.chosen(true, end(7));
+    pair.opens(Way::Takeover);
     pair.tell_server(server::Input::Rejected("full"));
-    pair.run();
-    assert_eq!(pair.next_of_client(), client::Action::Fail(Failure::Rejected(PeerText::new("full"))));
-    assert_eq!(pair.server.awaits(), Awaits::Nothing);
+    assert!(pair.of_server.is_empty());
+    let mut pair = Pair::introduced(None, None);
+    pair.chosen(true, end(7));
+    pair.opens(Way::Takeover);
+    pair.tell_server(server::Input::Opened(end(100)));
+    assert_eq!(pair.next_of_server(), server::Action::Take);
+    pair.tell_server(server::Input::Rejected("full"));
+    assert!(pair.of_server.is_empty());
 }
 
 #[test]
@@ -249,7 +316,10 @@ fn a_wrong_proof_of_a_caller_is_refused_with_words() {
     server.handle(server::Input::Received(&raw(&bytes_of(&Frame::Ask { nonce: CLIENT }))));
     let answer = raw(&bytes_of(&Frame::Answer { proof: [0; 32] }));
     let actions = server.handle(server::Input::Received(&answer));
-    let refusal = bytes_of(&Frame::Refused { reason: PeerText::new("it does not know the shared key") });
+    let mut wire = Wire::default();
+    wire.seal(auth::seals(KEY, &CLIENT, &SERVER).1);
+    let refusal = Frame::Refused { reason: PeerText::new("the caller does not know the shared key") };
+    let refusal = wire.write(&refusal).expect("short");
     let fail = server::Action::Fail(Failure::NoKey(Side::Client));
     assert_eq!(actions.into_vec(), [server::Action::Send(refusal), fail]);
 }
@@ -279,7 +349,7 @@ fn lanes_without_end_are_the_end() {
         server.handle(server::Input::Unable("no".to_owned()));
     }
     let actions = server.handle(server::Input::Received(&lane));
-    assert_eq!(actions.into_vec(), [server::Action::Fail(Failure::TooManyLanes)]);
+    assert_eq!(actions.last(), Some(&server::Action::Fail(Failure::TooManyLanes)));
 }
 
 /// All frames, without their seals.
@@ -305,8 +375,8 @@ fn all() -> Vec<Frame> {
 fn a_frame_out_of_order_is_an_error_that_names_it() {
     let expected_of_client: [(&str, &[&str]); 3] = [
         ("welcome", &["Welcome", "Refused"]),
-        ("answer", &["Ready", "Unable"]),
-        ("message of the first lane", &["Unable"]),
+        ("answer", &["Ready", "Unable", "Refused"]),
+        ("message of the first lane", &["Unable", "Refused"]),
     ];
     for (stage, expected) in expected_of_client {
         for frame in all() {
@@ -355,7 +425,7 @@ fn an_input_that_is_not_awaited_is_an_error() {
     pair.tell_client(client::Input::Replied);
     pair.tell_server(server::Input::Asked);
     assert!(pair.of_client.contains(&client::Action::Fail(Failure::NotAwaited)));
-    assert_eq!(pair.next_of_server(), server::Action::Fail(Failure::NotAwaited));
+    assert!(pair.of_server.contains(&server::Action::Fail(Failure::NotAwaited)));
 }
 
 #[test]
