@@ -65,6 +65,8 @@ mod step;
 mod tests;
 
 pub(crate) use self::client::Client;
-pub(crate) use self::frames::{End, Frame, Proposal, Way};
+#[cfg(any(test, feature = "tls", feature = "testing"))]
+pub(crate) use self::frames::Frame;
+pub(crate) use self::frames::{End, Proposal, Way};
 pub(crate) use self::server::Server;
 pub(crate) use self::step::{Awaits, Failure, GAVE_WAY, RawFrame};
