@@ -2,9 +2,10 @@
 //! Built on `cargo metadata`; used by every command that reads or builds a crate.
 
 use crate::failure::{Context, Failure, Outcome};
-use crate::process::{cargo, echo, line, spawn, wait};
+use crate::process::{cargo, command, echo, line, spawn, wait};
 use cargo_metadata::{
-    DependencyKind, Message, Metadata, MetadataCommand, Node, Package, PackageId, Target, TargetKind,
+    Artifact, DependencyKind, Message, Metadata, MetadataCommand, Node, Package, PackageId, Target,
+    TargetKind,
 };
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::BufReader;
@@ -20,6 +21,9 @@ pub const CONFORMANCE: &str = "uct-conformance";
 /// The package with the programs that are measured, in release builds.
 const MEASURED: &str = "uct-measured";
 
+/// Tests choose by the models, whatever was measured on this machine.
+const CALIBRATION: &str = "UCT_CALIBRATION";
+
 /// Builds all libraries, plugins, programs and tests in the profile of tests.
 pub const EVERYTHING: &[&str] = &["build", "--workspace", "--all-targets"];
 
@@ -31,10 +35,44 @@ pub struct Workspace {
 /// What a build left behind.
 #[derive(Default)]
 pub struct Built {
-    /// Programs (and test programs, if tests were built).
+    /// Programs.
     pub programs: BTreeSet<PathBuf>,
     /// Shared libraries: the transport plugins.
     pub plugins: BTreeSet<PathBuf>,
+    /// Test programs, if tests were built.
+    pub tests: Vec<TestProgram>,
+}
+
+/// A test program: one of a package's `tests/`, or the unit tests of a library or program.
+pub struct TestProgram {
+    /// As `cargo test --test NAME` takes it; that of the library or program, if these are its unit tests.
+    pub name: String,
+    /// The executable, which has a hash in its name.
+    pub path: PathBuf,
+    /// That of the package, where cargo runs its tests.
+    directory: PathBuf,
+}
+
+impl TestProgram {
+    fn of(artifact: &Artifact, path: PathBuf) -> Option<TestProgram> {
+        let directory = artifact.manifest_path.parent()?.as_std_path().to_owned();
+        artifact.profile.test.then(|| TestProgram { name: artifact.target.name.clone(), path, directory })
+    }
+
+    /// Whether it is one of this package.
+    pub fn is_of(&self, package: &Package) -> bool {
+        package.manifest_path.parent().is_some_and(|directory| self.directory == directory.as_std_path())
+    }
+
+    /// Runs it as `cargo test` does: in the directory of its package, with what .cargo/config.toml sets.
+    pub fn command(&self) -> Command {
+        let mut test = command(&self.path);
+        test.current_dir(&self.directory).env("CARGO_MANIFEST_DIR", &self.directory);
+        if std::env::var_os(CALIBRATION).is_none() {
+            test.env(CALIBRATION, "off");
+        }
+        test
+    }
 }
 
 impl Built {
@@ -44,20 +82,10 @@ impl Built {
         found.map(PathBuf::as_path).ok_or_else(|| Failure::new(format!("the build made no program `{name}`")))
     }
 
-    /// The test program of that name.
-    pub fn test_program(&self, name: &str) -> Outcome<&Path> {
-        let found = self.test_programs().find(|(found, _)| found == name);
-        found.map(|(_, path)| path).ok_or_else(|| Failure::new(format!("the build made no test `{name}`")))
-    }
-
-    /// The test programs with their names, which cargo puts a hash behind.
-    pub fn test_programs(&self) -> impl Iterator<Item = (String, &Path)> {
-        self.programs.iter().filter_map(|path| {
-            let name = path.file_name()?.to_string_lossy();
-            let (name, hash) = name.rsplit_once('-')?;
-            let is_test = hash.len() == 16 && path.parent()?.ends_with("deps");
-            is_test.then(|| (name.to_owned(), path.as_path()))
-        })
+    /// The test program of that name, of a package.
+    pub fn test(&self, package: &Package, name: &str) -> Outcome<&TestProgram> {
+        let found = self.tests.iter().find(|test| test.name == name && test.is_of(package));
+        found.ok_or_else(|| Failure::new(format!("the build made no test `{name}` of {}", package.name)))
     }
 }
 
@@ -149,14 +177,22 @@ impl Workspace {
         crates
     }
 
-    /// The names of a package's test programs, as `cargo test --test NAME` takes them.
-    pub fn tests<'a>(&'a self, package: &'a str) -> impl Iterator<Item = &'a str> {
-        let targets =
-            self.members().filter(move |member| member.name == package).flat_map(|member| &member.targets);
-        let is_test = |target: &&Target| target.kind.contains(&TargetKind::Test);
-        // What needs a feature has a step of its own.
-        let is_built = |target: &&Target| target.required_features.is_empty();
-        targets.filter(is_test).filter(is_built).map(|target| target.name.as_str())
+    /// The package of that name.
+    pub fn package(&self, name: &str) -> Outcome<&Package> {
+        let found = self.members().find(|package| package.name == name);
+        found.ok_or_else(|| Failure::new(format!("this workspace has no package `{name}`")))
+    }
+
+    /// The test programs of all packages, by name: those of several packages may have the same.
+    pub fn tests(&self) -> impl Iterator<Item = (&Package, &str)> {
+        self.members().flat_map(|package| tests_of(package).map(move |name| (package, name)))
+    }
+
+    /// Builds test programs, which `cargo test --test NAME` takes, and no others.
+    pub fn build_tests<'a>(&self, names: impl Iterator<Item = &'a str>) -> Outcome<Built> {
+        let mut arguments = vec!["test", "--workspace", "--no-run"];
+        arguments.extend(names.flat_map(|name| ["--test", name]));
+        self.build(&arguments)
     }
 
     /// Runs `cargo ARGUMENTS` with its messages read, and returns the programs and plugins it made.
@@ -195,13 +231,25 @@ impl Workspace {
     }
 }
 
+/// The names of a package's test programs.
+pub fn tests_of(package: &Package) -> impl Iterator<Item = &str> {
+    let is_test = |target: &&Target| target.kind.contains(&TargetKind::Test);
+    // What needs a feature has a step of its own.
+    let is_built = |target: &&Target| target.required_features.is_empty();
+    package.targets.iter().filter(is_test).filter(is_built).map(|target| target.name.as_str())
+}
+
 fn read_artifacts(messages: impl std::io::BufRead) -> Outcome<Built> {
     let mut built = Built::default();
     for message in Message::parse_stream(messages) {
         let message = message.context(|| "cannot read cargo's messages".to_owned())?;
         let Message::CompilerArtifact(artifact) = message else { continue };
-        if let Some(program) = artifact.executable {
-            built.programs.insert(program.into_std_path_buf());
+        if let Some(program) = artifact.executable.clone() {
+            let program = program.into_std_path_buf();
+            match TestProgram::of(&artifact, program.clone()) {
+                Some(test) => built.tests.push(test),
+                None => drop(built.programs.insert(program)),
+            }
         }
         if artifact.target.kind.contains(&TargetKind::CDyLib) {
             let plugins = artifact.filenames.into_iter().filter(|file| file.extension() == Some("so"));
@@ -215,15 +263,31 @@ fn read_artifacts(messages: impl std::io::BufRead) -> Outcome<Built> {
 mod tests {
     use super::*;
 
+    /// What cargo says of an executable.
+    fn message(name: &str, kind: &str, is_test: bool, executable: &str) -> String {
+        format!(
+            r#"{{"reason":"compiler-artifact","package_id":"path+file:///w/tools/{name}#0.1.0","manifest_path":"/w/tools/uct_info/Cargo.toml","target":{{"kind":["{kind}"],"crate_types":["bin"],"name":"{name}","src_path":"/w/a.rs","edition":"2024","doc":false,"doctest":false,"test":true}},"profile":{{"opt_level":"0","debuginfo":0,"debug_assertions":true,"overflow_checks":true,"test":{is_test}}},"features":[],"filenames":["{executable}"],"executable":"{executable}","fresh":true}}"#
+        ) + "\n"
+    }
+
     #[test]
-    fn a_test_program_is_known_without_the_hash_in_its_name() {
-        let paths =
-            ["/t/debug/deps/rc_verbs-0123456789abcdef", "/t/debug/uct_info", "/t/debug/deps/uct-info"];
-        let built = Built { programs: paths.map(PathBuf::from).into(), ..Built::default() };
-        let names: Vec<_> = built.test_programs().map(|(name, _)| name).collect();
-        assert_eq!(names, ["rc_verbs"]);
-        assert_eq!(built.test_program("rc_verbs").unwrap(), Path::new(paths[0]));
-        assert!(built.test_program("uct_info").unwrap_err().to_string().contains("uct_info"));
-        assert_eq!(built.program("uct_info").unwrap(), Path::new(paths[1]));
+    fn programs_and_test_programs_are_told_apart_and_tests_run_in_the_directory_of_their_package() {
+        let messages = [
+            message("uct_info", "bin", false, "/t/debug/uct_info"),
+            message("uct_info", "bin", true, "/t/debug/deps/uct_info-0123456789abcdef"),
+            message("info", "test", true, "/t/debug/deps/info-0123456789abcdef"),
+        ];
+        let built = read_artifacts(messages.concat().as_bytes()).unwrap();
+        assert_eq!(built.program("uct_info").unwrap(), Path::new("/t/debug/uct_info"));
+        assert!(built.program("info").is_err());
+        let names: Vec<&str> = built.tests.iter().map(|test| test.name.as_str()).collect();
+        assert_eq!(names, ["uct_info", "info"]);
+        let test = built.tests[1].command();
+        assert_eq!(test.get_current_dir(), Some(Path::new("/w/tools/uct_info")));
+        assert_eq!(test.get_program(), "/t/debug/deps/info-0123456789abcdef");
+        let other = Workspace::load().unwrap();
+        let other = other.members().find(|package| package.name == "ucs").unwrap();
+        let failure = built.test(other, "info").err().unwrap().to_string();
+        assert_eq!(failure, "the build made no test `info` of ucs");
     }
 }

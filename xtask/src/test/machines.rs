@@ -99,14 +99,15 @@ fn prepare(workspace: &Workspace) -> Outcome<Contents> {
     let linked = ["test", "--workspace", "--no-run", "--features", "uct-conformance/verbs", "--test", SUITE];
     let linked = workspace.build(&linked)?;
     let scripts = scripts(workspace)?;
-    let is_run = |name: &&str| scripts.contains(&format!("{GUEST_TESTS}/{name}"));
-    let tests = GUEST_PACKAGES.iter().flat_map(|package| workspace.tests(package)).filter(is_run);
-    let tests = tests.map(|name| {
-        let program = if name == SUITE { &linked } else { &built }.test_program(name)?;
-        Ok(format!("{}:{GUEST_TESTS}/{name}", program.display()))
+    let tests = workspace
+        .tests()
+        .filter(|(package, name)| GUEST_PACKAGES.contains(&package.name.as_str()) && is_run(name, &scripts));
+    let tests = tests.map(|(package, name)| {
+        let test = if name == SUITE { &linked } else { &built }.test(package, name)?;
+        Ok(format!("{}:{GUEST_TESTS}/{name}", test.path.display()))
     });
-    let scripts = format!("{}:{GUEST_SCRIPTS}", workspace.root().join(SCRIPTS).display());
-    let files = tests.chain([Ok(scripts)]).collect::<Outcome<_>>()?;
+    let directory = format!("{}:{GUEST_SCRIPTS}", workspace.root().join(SCRIPTS).display());
+    let files = tests.chain([Ok(directory)]).collect::<Outcome<_>>()?;
     Ok(Contents { programs: workspace.for_people(built), files })
 }
 
@@ -118,6 +119,12 @@ fn scripts(workspace: &Workspace) -> Outcome<String> {
     files
         .map(|path| fs::read_to_string(&path).context(|| format!("cannot read {}", path.display())))
         .collect()
+}
+
+/// Whether scripts run the test program of that name.
+fn is_run(name: &str, scripts: &str) -> bool {
+    let path = format!("{GUEST_TESTS}/");
+    scripts.split(&path).skip(1).any(|rest| vm::words(rest).next() == Some(name))
 }
 
 fn parse(text: &str) -> Outcome<Vec<Machine>> {
@@ -284,6 +291,13 @@ mod tests {
         assert_eq!(seconds("takes_seconds = true\n", None).unwrap().1, 60);
         let error = seconds("takes_seconds = true\n", Some("ten")).unwrap_err();
         assert!(error.to_string().contains("UCT_TEST_SECONDS=ten"));
+    }
+
+    #[test]
+    fn a_test_program_is_run_by_its_whole_name() {
+        let scripts = format!("{GUEST_TESTS}/cm_device --test-threads=1\nexec {GUEST_TESTS}/verbs");
+        assert!(is_run("cm_device", &scripts) && is_run("verbs", &scripts));
+        assert!(!is_run("cm", &scripts) && !is_run("device", &scripts));
     }
 
     #[test]

@@ -15,10 +15,10 @@ mod outside;
 mod witness;
 
 use crate::apt::{self, Package};
-use crate::failure::{Failure, Outcome};
+use crate::failure::Outcome;
 use crate::process::{build_for_once, cargo, run as run_command, run_side_by_side, run_tests};
 use crate::steps::{Steps, Verdict};
-use crate::workspace::{BUILD_LIMIT, CONFORMANCE, EVERYTHING, Workspace};
+use crate::workspace::{CONFORMANCE, EVERYTHING, Workspace, tests_of};
 use crate::{check, config, footprint, hello, instructions, vm};
 use clap::Args;
 use rustix::process::geteuid;
@@ -158,17 +158,14 @@ fn tests(workspace: &Workspace) -> Outcome {
         // Three for two processors, since some of a test's time is waiting.
         let threads = available_parallelism().map_or(2, NonZero::get) * 3 / 2;
         test.args(["nextest", "run", "--test-threads", &threads.to_string()]);
-        let hostile = workspace.members().flat_map(|package| {
-            let names = workspace.tests(&package.name).filter(|name| hostile::is_hostile(name));
-            names.map(|name| format!(" | binary_id({}::{name})", package.name)).collect::<Vec<_>>()
-        });
-        let apart = hostile.collect::<String>();
+        let hostile = workspace.tests().filter(|(_, name)| hostile::is_hostile(name));
+        let apart: String =
+            hostile.map(|(package, name)| format!(" | binary_id({}::{name})", package.name)).collect();
         test.args(["-E", &format!("not ((package({CONFORMANCE}) & kind(test)){apart})")]);
     } else {
         test.args(["test", "--no-fail-fast", "--lib", "--bins"]);
-        let others = workspace.members().filter(|package| package.name != CONFORMANCE);
-        let names = others.flat_map(|package| workspace.tests(&package.name));
-        let names = names.filter(|name| !hostile::is_hostile(name));
+        let others = workspace.tests().filter(|(package, _)| package.name != CONFORMANCE);
+        let names = others.map(|(_, name)| name).filter(|name| !hostile::is_hostile(name));
         test.args(names.flat_map(|name| ["--test", name]));
     }
     require_root(&mut test);
@@ -193,41 +190,36 @@ fn require_root(test: &mut Command) {
 /// runner, which gives each case a watchdog and lists what it skipped and why. Much of the time is waiting, most of all where a mistake is planted
 /// that makes the suite wait; so four programs run at a time, and those that take longest begin.
 fn conformance(workspace: &Workspace, require: &str) -> Outcome {
-    let others = workspace.tests(CONFORMANCE).filter(|name| *name != SUITE && !hostile::is_hostile(name));
-    let (long, short): (Vec<&str>, Vec<&str>) = others.partition(|name| LONG.contains(name));
-    if let Some(name) = LONG.iter().find(|name| !long.contains(name)) {
-        return Err(Failure::new(format!("{CONFORMANCE} has no test program `{name}`")));
-    }
-    let test = |names: &[&str]| {
-        let mut test = cargo();
-        test.args(["test", "--workspace", "--no-fail-fast"])
-            .args(names.iter().flat_map(|name| ["--test", name]));
-        test.env("UCT_MODULE_DIR", workspace.target().join("debug")).current_dir(workspace.root());
-        test
+    let package = workspace.package(CONFORMANCE)?;
+    let is_here = |name: &&str| !hostile::is_hostile(name);
+    let built = workspace.build_tests(tests_of(package).filter(is_here))?;
+    let test = |name: &str| {
+        let mut test = built.test(package, name)?.command();
+        test.env("UCT_MODULE_DIR", workspace.target().join("debug"));
+        Ok(test)
     };
     let part = |part: &str| {
-        let mut suite = test(&[SUITE]);
+        let mut suite = test(SUITE)?;
         suite.env("UCT_TEST_PART", part).env("UCT_TEST_REQUIRE", require);
-        suite
+        Ok(suite)
     };
     // Which interfaces are polled is the host's decision, so that some, linked in, stand for all; of the others, and of plugins, a part is run.
     let all_open = |transports: &str, linkage: &str, part: &str| {
-        let mut suite = test(&[SUITE]);
+        let mut suite = test(SUITE)?;
         suite.env("UCT_TEST_OPEN", "all").env("UCT_TEST_TRANSPORTS", transports).env("UCT_TEST_PART", part);
-        suite.args(["--", linkage]);
-        suite
+        suite.arg(linkage);
+        Ok(suite)
     };
-    let mut commands = vec![
+    let suites = [
         part("1/2"),
         part("2/2"),
         all_open("self,posix,tcp", "[static]", "1/1"),
         all_open("sysv,cma", "[static]", "1/4"),
         all_open("self,posix,sysv,cma,tcp", "[plugin]", "1/16"),
     ];
-    commands.extend(LONG.iter().map(|name| test(&[name])));
-    commands.push(test(&short));
-
-    run_command(test(&[&[SUITE], LONG, &short].concat()).arg("--no-run"), BUILD_LIMIT)?;
+    let short = tests_of(package).filter(is_here).filter(|name| *name != SUITE && !LONG.contains(name));
+    let others = LONG.iter().copied().chain(short).map(test);
+    let commands = suites.into_iter().chain(others).collect::<Outcome<_>>()?;
     run_side_by_side(4, commands, TEST_LIMIT)
 }
 

@@ -2,7 +2,7 @@
 //! Built on tests that are compiled only with `--cfg loom`, with `model` in their path; used by `test`.
 
 use crate::failure::{Context, Failure, Outcome};
-use crate::process::{cargo, command, output, run as run_command};
+use crate::process::{cargo, output, run as run_command};
 use crate::workspace::{Built, Workspace};
 use cargo_metadata::Package;
 use std::fs;
@@ -42,11 +42,10 @@ fn packages(workspace: &Workspace) -> impl Iterator<Item = &Package> {
 }
 
 fn models(package: &Package, built: &Built) -> Outcome {
-    let name = package.name.replace('-', "_");
-    let program = built.test_program(&name)?;
+    let program = built.test(package, &package.name.replace('-', "_"))?;
     let in_package = || {
-        let mut models = command(program);
-        models.arg(FILTER).current_dir(package.manifest_path.as_std_path().with_file_name(""));
+        let mut models = program.command();
+        models.arg(FILTER);
         models
     };
     let list = output(in_package().arg("--list"), LIMIT)?;

@@ -190,6 +190,11 @@ fn settings(options: &Options) -> Outcome<contents::Settings> {
     })
 }
 
+/// The words of a script that may be names of programs.
+pub fn words(script: &str) -> impl Iterator<Item = &str> {
+    script.split(|c: char| !(c.is_ascii_alphanumeric() || "_-".contains(c)))
+}
+
 /// A guest path for a host path `HOST[:GUEST]`.
 fn host_and_guest(file: &str) -> (PathBuf, PathBuf) {
     match file.split_once(':') {
