@@ -114,6 +114,12 @@ impl Workspace {
         self.members_making(&["examples", "tools"], TargetKind::Bin)
     }
 
+    /// The names of these programs.
+    pub fn programs(&self) -> impl Iterator<Item = &str> {
+        let targets = self.program_packages().flat_map(|package| &package.targets);
+        targets.filter(|target| target.is_bin()).map(|target| target.name.as_str())
+    }
+
     /// The packages that make a transport plugin: those in transports/, not what tests make for themselves.
     pub fn plugin_packages(&self) -> impl Iterator<Item = &Package> {
         self.members_making(&["transports"], TargetKind::CDyLib)

@@ -8,6 +8,7 @@ use crate::test::SUITE;
 use crate::vm;
 use crate::workspace::{Built, CONFORMANCE, EVERYTHING, Workspace};
 use serde::Deserialize;
+use std::ffi::OsStr;
 use std::fs;
 use std::time::Duration;
 
@@ -108,7 +109,10 @@ fn prepare(workspace: &Workspace) -> Outcome<Contents> {
     });
     let directory = format!("{}:{GUEST_SCRIPTS}", workspace.root().join(SCRIPTS).display());
     let files = tests.chain([Ok(directory)]).collect::<Outcome<_>>()?;
-    Ok(Contents { programs: workspace.for_people(built), files })
+    let mut programs = workspace.for_people(built);
+    let is_named = |name: &OsStr| vm::words(&scripts).any(|word| name == word);
+    programs.programs.retain(|program| program.file_name().is_some_and(is_named));
+    Ok(Contents { programs, files })
 }
 
 /// All that is run in guests. What it does not name is not in them: their files are in memory.

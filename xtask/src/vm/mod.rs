@@ -18,6 +18,9 @@ use std::time::{Duration, Instant};
 
 pub use qemu::Ended;
 
+/// A test program of a package that depends on all plugins: cargo, which builds no library by its name, builds them with it.
+const WITH_PLUGINS: &str = "connection_managers";
+
 /// Where plugins are in the guest; `UCT_MODULE_DIR` there.
 const GUEST_MODULES: &str = "/usr/lib/uct";
 
@@ -69,11 +72,11 @@ pub struct Options {
     #[arg(long = "env", value_name = "NAME=VALUE")]
     pub environment: Vec<String>,
 
-    /// The cargo profile that the programs are built with
-    #[arg(long, value_name = "NAME", default_value = "release")]
-    pub profile: String,
+    /// Build programs and plugins with optimisation; otherwise they are built as for the tests
+    #[arg(long)]
+    pub release: bool,
 
-    /// Build this package (repeatable), in place of all programs and plugins
+    /// Build this package (repeatable), in place of the plugins and the programs that the command names
     #[arg(long = "package", short, value_name = "NAME", conflicts_with = "no_programs")]
     pub packages: Vec<String>,
 
@@ -101,7 +104,7 @@ impl Options {
             timeout: 120,
             files: Vec::new(),
             environment: Vec::new(),
-            profile: "release".to_owned(),
+            release: false,
             packages: Vec::new(),
             no_programs: false,
             verbose: false,
@@ -114,12 +117,32 @@ impl Options {
 pub fn run(options: &Options) -> Outcome<u8> {
     install()?;
     let workspace = Workspace::load()?;
+    let profile = if options.release { "release" } else { "dev" };
     let built = match options.packages.as_slice() {
         _ if options.no_programs => Built::default(),
-        [] => build(&workspace, &options.profile)?,
-        packages => build_packages(&workspace, &options.profile, packages.iter().map(String::as_str))?,
+        [] => build_named(&workspace, profile, &scripts(options))?,
+        packages => build_packages(&workspace, profile, packages.iter().map(String::as_str))?,
     };
     run_with(&workspace, &built, options).map(|ended| ended.status)
+}
+
+/// The command, and files for the guest that may be scripts: what programs they name is in the guest.
+fn scripts(options: &Options) -> String {
+    let files = options.files.iter().filter_map(|file| std::fs::read_to_string(host_and_guest(file).0).ok());
+    options.command.iter().cloned().chain(files).collect::<Vec<_>>().join("\n")
+}
+
+/// Builds the programs that scripts name, and the plugins, with the features that the whole workspace has.
+fn build_named(workspace: &Workspace, profile: &str, scripts: &str) -> Outcome<Built> {
+    let mut arguments = vec!["build", "--workspace", "--profile", profile, "--test", WITH_PLUGINS];
+    let programs = workspace.programs().filter(|program| words(scripts).any(|word| word == *program));
+    arguments.extend(programs.flat_map(|program| ["--bin", program]));
+    Ok(workspace.for_people(workspace.build(&arguments)?))
+}
+
+/// The words of a script that may be names of programs.
+pub fn words(script: &str) -> impl Iterator<Item = &str> {
+    script.split(|c: char| !(c.is_ascii_alphanumeric() || "_-".contains(c)))
 }
 
 /// Installs what the machine is made of.
@@ -190,15 +213,43 @@ fn settings(options: &Options) -> Outcome<contents::Settings> {
     })
 }
 
-/// The words of a script that may be names of programs.
-pub fn words(script: &str) -> impl Iterator<Item = &str> {
-    script.split(|c: char| !(c.is_ascii_alphanumeric() || "_-".contains(c)))
-}
-
 /// A guest path for a host path `HOST[:GUEST]`.
 fn host_and_guest(file: &str) -> (PathBuf, PathBuf) {
     match file.split_once(':') {
         Some((host, guest)) => (host.into(), guest.into()),
         None => (file.into(), file.into()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_command_has_the_programs_that_it_names() {
+        let options = Options::script("timeout 9 uct_hello_world -n ::1; ls /usr/bin/put_get".to_owned());
+        let workspace = Workspace::load().unwrap();
+        let named = |options: &Options| {
+            let scripts = scripts(options);
+            let mut named: Vec<_> =
+                workspace.programs().filter(|name| words(&scripts).any(|word| word == *name)).collect();
+            named.sort_unstable();
+            named.join(" ")
+        };
+        assert_eq!(named(&options), "put_get uct_hello_world");
+        let script = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(script.path(), "exec uct_info -d # not listens\n").unwrap();
+        let files = vec![format!("{}:/script", script.path().display())];
+        let options = Options { files, ..Options::script("bash /script".to_owned()) };
+        assert_eq!(named(&options), "uct_info");
+    }
+
+    #[test]
+    fn the_test_program_that_brings_the_plugins_depends_on_all_of_them() {
+        let workspace = Workspace::load().unwrap();
+        let (package, _) = workspace.tests().find(|(_, name)| *name == WITH_PLUGINS).unwrap();
+        for plugin in workspace.plugin_packages() {
+            assert!(package.dependencies.iter().any(|it| it.name == *plugin.name), "{}", plugin.name);
+        }
     }
 }
