@@ -1,8 +1,13 @@
 //! The behaviour of `ucs::datastruct`, a module for each structure.
 
+#[path = "../../testing/alone.rs"]
+#[cfg(not(miri))]
+mod alone;
 mod arbiter;
 mod callbackq;
 mod mpool;
+#[cfg(not(miri))]
+mod mpool_leaks;
 #[path = "../../testing/page.rs"]
 mod page;
 #[path = "../../testing/property.rs"]

@@ -1,8 +1,5 @@
 //! A configuration file that was not named explicitly: when it counts, and which of its keys.
 
-#[path = "../testing/skip.rs"]
-mod skip;
-
 use std::{
     fs,
     os::unix::fs::{PermissionsExt, chown, symlink},
@@ -13,6 +10,7 @@ use std::{
     time::Duration,
 };
 
+use crate::skip;
 use tempfile::TempDir;
 use ucs::{
     config::{Config, ConfigError, FileSource, Loaded, Origin, Schema, Sources, Warning},

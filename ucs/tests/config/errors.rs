@@ -2,9 +2,7 @@
 
 use std::fs;
 
-#[path = "../testing/property.rs"]
-mod property;
-
+use crate::property;
 use proptest::prelude::*;
 use rustix::time::{ClockId, clock_gettime};
 use tempfile::TempDir;

@@ -1,15 +1,11 @@
 //! Places against a slow model of them, and what they promise.
-#![cfg(not(miri))]
-
-#[path = "../testing/property.rs"]
-mod property;
-#[path = "../testing/skip.rs"]
-mod skip;
 
 use std::net::IpAddr;
 use std::process::Command;
 use std::time::{Duration, Instant};
 
+use crate::property;
+use crate::skip;
 use proptest::prelude::*;
 
 use ucs::admission::{Limits, Patience, Places, Source, Vacancy};

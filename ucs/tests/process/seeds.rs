@@ -1,11 +1,8 @@
 //! The seed decides the cases of property tests, and a failure shows it.
 //!
 //! Built on copies of this program that run one property each.
-#![cfg(not(miri))]
 
-#[path = "../testing/property.rs"]
-mod property;
-
+use crate::property;
 use proptest::prelude::*;
 use std::process::Command;
 
@@ -25,7 +22,7 @@ proptest! {
 /// What a copy with the seed prints about its seed and its cases; whether the property holds.
 fn run(seed: Option<&str>, is_broken: bool) -> (Vec<String>, bool) {
     let mut copy = Command::new(std::env::current_exe().unwrap());
-    copy.args(["--exact", "a_property_that_shows_its_cases", "--test-threads=1"]);
+    copy.args(["--exact", "seeds::a_property_that_shows_its_cases", "--test-threads=1"]);
     copy.env_remove("UCT_TEST_SEED").env_remove(BROKEN);
     if let Some(seed) = seed {
         copy.env("UCT_TEST_SEED", seed);

@@ -2,9 +2,7 @@
 
 use std::time::Duration;
 
-#[path = "../testing/property.rs"]
-mod property;
-
+use crate::property;
 use proptest::prelude::*;
 use ucs::units::{
     Bandwidth, Count, MemSize, NameList, Range, Ternary, Time, UnitError, glob_matches, parse_bool,

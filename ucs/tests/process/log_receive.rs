@@ -1,11 +1,7 @@
 //! The host's end of the log.
 
-#[path = "../../testing/page.rs"]
-mod page;
-mod record;
-
-use page::printed;
-use record::RECORD;
+use crate::log_record::RECORD;
+use crate::page::printed;
 use ucs::log::receive;
 use ucs::log::{self, Record};
 
