@@ -14,11 +14,11 @@ UCT_TEST_REQUIRE=verbs,rdmacm-utils /usr/lib/uct/tests/cm_device --test-threads=
 walk=(-l 10.7.0.1:7400)
 # uct-net; on one device a part is enough.
 if is_pair; then
-    UCT_TEST_REQUIRE=verbs /usr/lib/uct/tests/net_rdmacm || fail "a test of net_rdmacm, above"
-    UCT_TEST_REQUIRE=verbs /usr/lib/uct/tests/net_hostile_rdmacm || fail "a test of net_hostile_rdmacm, above"
+    UCT_TEST_REQUIRE=verbs /usr/lib/uct/tests/net_rdmacm connecting:: || fail "a test of net_rdmacm, above"
+    UCT_TEST_REQUIRE=verbs /usr/lib/uct/tests/net_rdmacm hostile:: || fail "a hostile test of net_rdmacm, above"
     walk=(-l 10.7.0.2:7400 -d mlx5_1:1)
 else
-    UCT_TEST_REQUIRE=verbs /usr/lib/uct/tests/net_rdmacm every_lane memory threads || fail "a test of net_rdmacm, above"
+    UCT_TEST_REQUIRE=verbs /usr/lib/uct/tests/net_rdmacm connecting::{every_lane,memory,the_flavour_for_threads} || fail "a test of net_rdmacm, above"
 fi
 # The example: server and client, each with its device.
 timeout 60 rdma_cm_walk -t rc_verbs "${walk[@]}" >/tmp/server 2>&1 &

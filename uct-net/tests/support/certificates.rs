@@ -1,7 +1,5 @@
 //! Certificates for tests: an authority, and what it has issued.
 
-#![allow(dead_code, reason = "each test program uses a part")]
-
 use std::sync::Arc;
 
 use rcgen::{BasicConstraints, Certificate, CertificateParams, DnType, IsCa, Issuer, KeyPair, date_time_ymd};
@@ -63,7 +61,6 @@ impl Authority {
     }
 
     /// Settings of a server that requires certificates of this authority.
-    #[allow(dead_code, reason = "each test program uses a part")]
     pub fn strict_server(&self, own: &Identity) -> ServerConfig {
         let verifier = WebPkiClientVerifier::builder(Arc::new(self.roots())).build().expect("roots");
         let builder = ServerConfig::builder().with_client_cert_verifier(verifier);

@@ -15,11 +15,22 @@ impl Drop for Running {
     }
 }
 
+/// The name by which this program knows one of its tests: the path of the function inside of the crate.
+pub fn name<T: Fn()>(_test: T) -> &'static str {
+    std::any::type_name::<T>().split_once("::").expect("it begins with the crate").1
+}
+
+/// This program, with one of its tests.
+pub fn program(test: impl Fn()) -> Command {
+    let mut command = Command::new(std::env::current_exe().expect("this program has a path"));
+    command.args([name(test), "--exact", "--nocapture"]);
+    command
+}
+
 /// Starts a test of this program in a process of its own, with one more variable.
-pub fn start(test: &str, (name, value): (&str, &str)) -> Running {
-    let program = std::env::current_exe().expect("this program has a path");
-    let mut command = Command::new(program);
-    command.args([test, "--exact", "--nocapture"]).env(name, value).stdout(Stdio::piped());
+pub fn start(test: impl Fn(), (name, value): (&str, &str)) -> Running {
+    let mut command = program(test);
+    command.env(name, value).stdout(Stdio::piped());
     Running(command.spawn().expect("it starts"))
 }
 

@@ -1,7 +1,5 @@
 //! A listener in a thread of its own that accepts every caller it admits, and its log, which has the reason of each refusal.
 
-#![allow(dead_code, reason = "each test program uses a part")]
-
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
@@ -10,7 +8,7 @@ use std::time::{Duration, Instant};
 use uct_net::NetOptions;
 
 use super::log::{self, Log};
-use super::support::{LIMIT, net};
+use super::{LIMIT, net};
 
 /// Such a listener.
 pub struct LoggedListener {

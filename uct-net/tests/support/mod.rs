@@ -2,9 +2,33 @@
 
 #![allow(dead_code, reason = "each test program uses a part")]
 
+#[path = "../../../ucs/testing/alone.rs"]
+pub mod alone;
+#[cfg(feature = "tls")]
+pub mod certificates;
+pub mod child;
+#[path = "../../../ucs/testing/copy.rs"]
+pub mod copy;
+pub mod gate;
+pub mod log;
+pub mod logged_listener;
+pub mod namespaces;
+#[cfg(feature = "tls")]
+pub mod path;
 pub mod random;
+pub mod raw;
+pub mod rdmacm;
+pub mod relay;
+pub mod sandbox;
+#[path = "../../../ucs/testing/seed.rs"]
+pub mod seed;
+#[path = "../../../ucs/testing/skip.rs"]
+pub mod skip;
 pub mod spans;
 pub mod threads;
+#[cfg(feature = "tls")]
+pub mod tls_lane;
+pub mod victim;
 
 use std::sync::mpsc;
 use std::thread::JoinHandle;

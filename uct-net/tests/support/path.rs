@@ -1,7 +1,5 @@
 //! A host on the path between a client and a listener that records, and does harm when the test asks for it.
 
-#![allow(dead_code, reason = "each test program uses a part")]
-
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::{Arc, Condvar, Mutex};

@@ -1,7 +1,5 @@
 //! A peer that speaks the protocol by its bytes, and may break it wherever it wants to.
 
-#![allow(dead_code, reason = "each test program uses a part")]
-
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::io::{Read, Write};
@@ -13,7 +11,7 @@ use uct_core::select::{PeerAddresses, Selector};
 use uct_core::{Ep, Error as Status, Iface, IfaceAddress, IfaceOptions, SendFlags, SocketSide, Worker};
 use uct_net::local::AM_ID;
 
-use super::support::{LIMIT, context};
+use super::{LIMIT, context};
 
 pub const HELLO: u8 = 1;
 pub const WELCOME: u8 = 2;

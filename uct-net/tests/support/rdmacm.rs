@@ -1,17 +1,12 @@
 //! Two sides that connect by rdmacm, on this machine's device or across a cable.
 
-#![allow(dead_code, reason = "each test program uses a part")]
-
 use std::sync::mpsc;
 
 use uct_core::{Context, Worker};
 use uct_net::local::{Listener, Net};
 use uct_net::{NetOptions, Result};
 
-use super::support::{self, LIMIT, context};
-
-#[path = "../../../ucs/testing/skip.rs"]
-pub mod skip;
+use super::{LIMIT, context, skip};
 
 pub const CM: &str = "rdmacm";
 /// The transports that the tests name. What a peer does not take any more is not waited for, and few buffers are enough.
@@ -28,7 +23,7 @@ pub fn machine() -> Option<Machine> {
     let context = context();
     let opened = Worker::new(&context).expect("a worker").open_cm(CM).map(|_| ());
     match opened {
-        Ok(()) => Some(Machine { context: support::with(&KEYS) }),
+        Ok(()) => Some(Machine { context: super::with(&KEYS) }),
         Err(error) => {
             skip::skip("verbs", error);
             None

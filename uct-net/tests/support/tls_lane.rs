@@ -1,12 +1,10 @@
 //! Nets whose connections are lanes inside TLS, as between two machines.
 
-#![allow(dead_code, reason = "each test program uses a part")]
-
 use uct_core::Context;
 use uct_net::{NetOptions, Tls};
 
 use super::certificates::Authority;
-use super::support::{patient, with};
+use super::{patient, with};
 
 /// The host that the certificates are for.
 pub const HERE: &str = "127.0.0.1";

@@ -1,7 +1,5 @@
 //! A process that is stopped and killed.
 
-#![allow(dead_code, reason = "each test program uses a part")]
-
 use std::io::Write;
 use std::time::{Duration, Instant};
 
@@ -9,7 +7,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use uct_net::Result;
 use uct_net::local::{Connection, Net};
 
-use super::support::{LIMIT, LOOPBACK};
+use super::{LIMIT, LOOPBACK};
 
 /// What happens to a peer at some stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
