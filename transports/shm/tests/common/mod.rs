@@ -4,6 +4,13 @@
 
 #![allow(dead_code, reason = "each test uses a part")]
 
+#[path = "../../../../ucs/testing/alone.rs"]
+pub mod alone;
+#[path = "../../../../ucs/testing/seed.rs"]
+pub mod seed;
+#[path = "../../../../ucs/testing/skip.rs"]
+pub mod skip;
+
 use std::backtrace::Backtrace;
 use std::io::{BufRead, BufReader, Write};
 use std::process::{Child, ChildStdin, Command, Stdio};
@@ -62,6 +69,14 @@ pub fn until<T>(worker: &Worker, mut operation: impl FnMut() -> Result<T, Error>
     }
 }
 
+/// The full name of a test in the module of the one that this thread runs.
+pub fn sibling(test: &str) -> String {
+    let thread = std::thread::current();
+    let own = thread.name().and_then(|name| name.rsplit_once("::"));
+    let (module, _) = own.expect("the thread of a test has its name");
+    format!("{module}::{test}")
+}
+
 /// Another process in a role.
 pub struct Peer {
     child: Child,
@@ -70,8 +85,9 @@ pub struct Peer {
 }
 
 impl Peer {
-    /// Starts this program again as `test` in `role`, behind `wrapper` (such as `unshare --ipc`).
+    /// Starts this program again as `test`, which is in the module of the calling one, in `role`, behind `wrapper` (such as `unshare --ipc`).
     pub fn start(wrapper: &[&str], test: &str, role: &str) -> Peer {
+        let test = &sibling(test);
         let program = std::env::current_exe().expect("this program has a path");
         let mut words: Vec<String> = wrapper.iter().map(|word| (*word).to_owned()).collect();
         words.push(program.display().to_string());

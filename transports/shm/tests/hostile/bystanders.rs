@@ -1,13 +1,11 @@
 //! The effects of a hostile peer on others: processor time of the receiver, and their wake-ups.
 
-mod common;
-
 use std::cell::Cell;
 use std::rc::Rc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use common::{LIMIT, open, until};
+use crate::common::{LIMIT, open, until};
 use uct_core::{AmId, IfaceAddress, Worker};
 use uct_shm::testing::{Heard, Intruder, message};
 

@@ -1,10 +1,8 @@
 //! Keys to memory of another process: what they open, and with which rights.
 
-mod common;
-
 use std::time::{Duration, Instant};
 
-use common::{LIMIT, Peer, heard, hex, open, role, say, unhex, until};
+use crate::common::{LIMIT, Peer, heard, hex, open, role, say, unhex, until};
 use uct_core::{Access, Error, IfaceAddress, MemoryKind, Worker};
 
 /// Bytes of the memory that peers may write, and of that which they may read: sizes that nothing else has.

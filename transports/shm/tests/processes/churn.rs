@@ -3,17 +3,13 @@
 //!
 //! `UCT_TEST_SOAK_SECONDS` is the time for which each kind runs; `UCT_TEST_SEED` repeats the choices of one run.
 
-mod common;
-#[path = "../../../ucs/testing/seed.rs"]
-mod seed;
-
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::Receiver;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use common::{Peer, heard, hex, open, role, say, unhex};
+use crate::common::{Peer, heard, hex, open, role, say, seed, unhex};
 use uct_core::{
     Access, AtomicOp, Completion, Ep, Iface, IfaceAddress, Memory, MemoryKind, RemoteKey, Worker,
 };

@@ -1,9 +1,5 @@
 //! Limits: files, descriptors, connections, memory, log, the work of one progress.
 
-mod common;
-#[path = "../../../ucs/testing/skip.rs"]
-mod skip;
-
 use std::cell::{Cell, RefCell};
 use std::collections::HashMap;
 use std::fs::File;
@@ -13,7 +9,8 @@ use std::process::Stdio;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use common::{LIMIT, Peer, heard, hex, open, role, say, unhex, until};
+use crate::common::alone::is_alone;
+use crate::common::{LIMIT, Peer, heard, hex, open, role, say, sibling, skip, unhex, until};
 use uct_core::{
     Access, AmId, Context, Error, Iface, IfaceAddress, IfaceOptions, MemoryKind, SendFlags, Worker,
 };
@@ -51,7 +48,9 @@ fn try_to_make_files(directory: &str) {
 
 #[test]
 fn a_limit_of_file_sizes_is_an_error_and_no_signal() {
-    let _alone = alone();
+    if !is_alone() {
+        return;
+    }
     if let Some(role) = role() {
         return try_to_open(&role);
     }
@@ -68,7 +67,9 @@ fn a_limit_of_file_sizes_is_an_error_and_no_signal() {
 
 #[test]
 fn a_limit_of_file_sizes_is_an_error_for_segments_in_a_directory_as_well() {
-    let _alone = alone();
+    if !is_alone() {
+        return;
+    }
     if let Some(role) = role() {
         return try_to_make_files(&role);
     }
@@ -88,12 +89,6 @@ fn a_limit_of_file_sizes_is_an_error_for_segments_in_a_directory_as_well() {
 /// A number that the environment may change.
 fn number(name: &str, default: usize) -> usize {
     std::env::var(name).map_or(default, |text| text.parse().expect("a number"))
-}
-
-/// One test at a time: what is measured is the process's.
-fn alone() -> std::sync::MutexGuard<'static, ()> {
-    static ALONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
-    ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
 fn descriptors() -> u64 {
@@ -231,7 +226,9 @@ fn many_half_open_connections_cost_little_and_keep_no_peer_out() {
     if let Some(role) = role() {
         return stand(&role);
     }
-    let _alone = alone();
+    if !is_alone() {
+        return;
+    }
     const TEST: &str = "many_half_open_connections_cost_little_and_keep_no_peer_out";
     // UCT_TEST_CONNECTS=100000 is the full size.
     let connects = number("UCT_TEST_CONNECTS", 12_000);
@@ -285,7 +282,9 @@ fn connecting_to_a_queue_that_stays_full_fails_after_its_time() {
     if let Some(role) = role() {
         return stand(&role);
     }
-    let _alone = alone();
+    if !is_alone() {
+        return;
+    }
     const TEST: &str = "connecting_to_a_queue_that_stays_full_fails_after_its_time";
     const TIME: Duration = Duration::from_millis(300);
     let mut target = Target::start(TEST, "shm.dir=");
@@ -329,7 +328,9 @@ fn a_peer_that_sends_no_hello_is_disconnected() {
     if let Some(role) = role() {
         return stand(&role);
     }
-    let _alone = alone();
+    if !is_alone() {
+        return;
+    }
     let mut target = Target::start(
         "a_peer_that_sends_no_hello_is_disconnected",
         "shm.hello_timeout=50ms shm.max_half_open=8",
@@ -347,7 +348,9 @@ fn one_process_does_not_take_all_connections() {
     if let Some(role) = role() {
         return stand(&role);
     }
-    let _alone = alone();
+    if !is_alone() {
+        return;
+    }
     const TEST: &str = "one_process_does_not_take_all_connections";
     takes_most_of_its_share(Target::start(TEST, "shm.max_connections_per_process=30"), 30);
 }
@@ -357,7 +360,9 @@ fn one_process_does_not_take_all_descriptors() {
     if let Some(role) = role() {
         return stand(&role);
     }
-    let _alone = alone();
+    if !is_alone() {
+        return;
+    }
     const TEST: &str = "one_process_does_not_take_all_descriptors";
     // A quarter of those that are not reserved; the limit of connections is larger.
     let settings = "shm.max_connections_per_process=100 shm.reserved_descriptors=64";
@@ -399,7 +404,7 @@ fn takes_most_of_its_share(mut target: Target, most: u64) {
     // Another process is none of them. It stays until its message has arrived.
     let own = std::env::current_exe().expect("this program");
     let other = std::process::Command::new(own)
-        .args(["--exact", "another_process_is_served", "--nocapture"])
+        .args(["--exact", &sibling("another_process_is_served"), "--nocapture"])
         .env("SHM_TEST_TARGET", hex(&target.address.pack().expect("it packs")))
         .stdin(Stdio::piped())
         .spawn();
@@ -458,7 +463,9 @@ fn a_process_without_free_descriptors_still_sleeps() {
     if role().is_some() {
         return starve();
     }
-    let _alone = alone();
+    if !is_alone() {
+        return;
+    }
     const TEST: &str = "a_process_without_free_descriptors_still_sleeps";
     let mut starved = Peer::start(&["sh", "-c", "ulimit -n 48; exec \"$@\"", "sh"], TEST, "starve");
     let (address, _) = IfaceAddress::unpack(&unhex(&starved.line())).expect("an address");
@@ -476,7 +483,9 @@ fn a_peer_that_never_reads_costs_a_ring() {
     if let Some(role) = role() {
         return stand(&role);
     }
-    let _alone = alone();
+    if !is_alone() {
+        return;
+    }
     let mut target = Target::start("a_peer_that_never_reads_costs_a_ring", "");
     target.ask("hold");
     let honest = Honest::open(&[]);
@@ -499,7 +508,9 @@ fn a_peer_that_never_reads_costs_a_ring() {
 
 #[test]
 fn names_of_others_in_the_directory_are_left_alone_and_cost_little() {
-    let _alone = alone();
+    if !is_alone() {
+        return;
+    }
     let directory = tempfile::tempdir().expect("a directory");
     let path = |name: &str| directory.path().join(name);
     let keep = path("uct-shm-plain.sock");
@@ -529,7 +540,9 @@ fn names_of_others_in_the_directory_are_left_alone_and_cost_little() {
 /// Whatever order the file system has: half of the names are sockets of dead processes, which are removed if they are looked at.
 #[test]
 fn names_of_plain_files_in_the_directory_are_among_the_thousand_that_are_looked_at() {
-    let _alone = alone();
+    if !is_alone() {
+        return;
+    }
     let directory = tempfile::tempdir().expect("a directory");
     let path = |number: u32| directory.path().join(format!("uct-shm-{number:08x}.sock"));
     for number in 0..2000 {

@@ -1,16 +1,12 @@
 //! A process that executes another program keeps its process id, and the id of one that has ended is given to another: no copy for the first
 //! program reaches the memory of the second.
 
-mod common;
-#[path = "../../../ucs/testing/skip.rs"]
-mod skip;
-
 use std::fs;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 use std::ptr::NonNull;
 
-use common::{LIMIT, Peer, heard, hex, open, role, say, unhex, until};
+use crate::common::{LIMIT, Peer, heard, hex, open, role, say, skip, unhex, until};
 use uct_core::{Access, Ep, Error, Iface, IfaceAddress, MemoryKind, RemoteKey, Worker};
 
 /// Where both programs have memory.

@@ -2,19 +2,13 @@
 //!
 //! `UCT_TEST_SEED` repeats a run, `UCT_TEST_SECONDS` makes it longer.
 
-mod common;
-#[path = "../../../ucs/testing/seed.rs"]
-mod seed;
-#[path = "../../../ucs/testing/skip.rs"]
-mod skip;
-
 use std::cell::{Cell, RefCell};
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use common::{LIMIT, Peer, heard, hex, open, role, say, unhex, until};
+use crate::common::{LIMIT, Peer, heard, hex, open, role, say, seed, skip, unhex, until};
 use rustix::fs::{MemfdFlags, OFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 use uct_core::{Access, AmId, Error, Iface, IfaceAddress, MemoryKind, SendFlags, Worker};
 use uct_shm::testing::{Heard, Intruder, Lair, knock, message, with_key, with_own_process};

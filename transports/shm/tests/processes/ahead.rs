@@ -1,12 +1,10 @@
 //! A short get that the peer carries out: its bytes are never older than a message that the caller has received.
 
-mod common;
-
 use std::cell::{Cell, OnceCell};
 use std::rc::Rc;
 use std::time::Instant;
 
-use common::{LIMIT, Peer, heard, hex, open, role, say, unhex, until};
+use crate::common::{LIMIT, Peer, heard, hex, open, role, say, unhex, until};
 use uct_core::{Access, AmId, Ep, IfaceAddress, RemoteKey};
 
 const ID: AmId = AmId::new(9).unwrap();

@@ -1,12 +1,10 @@
 //! Replies travel in the ping-pong line, or in a block that it announces, whichever side has connected.
 
-mod common;
-
 use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Instant;
 
-use common::{LIMIT, open, until};
+use crate::common::{LIMIT, open, until};
 use uct_core::{AmId, Ep, Iface, SendFlags, Worker};
 
 const ID: AmId = AmId::new(9).unwrap();

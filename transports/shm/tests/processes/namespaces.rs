@@ -1,14 +1,10 @@
 //! Processes in different namespaces: what works between them, and why the rest does not.
 
-mod common;
-#[path = "../../../ucs/testing/skip.rs"]
-mod skip;
-
 use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Instant;
 
-use common::{LIMIT, Peer, heard, hex, open, role, say, unhex, until};
+use crate::common::{LIMIT, Peer, heard, hex, open, role, say, skip, unhex, until};
 use uct_core::{
     Access, AmId, AtomicOp, Capabilities, Completion, Ep, Error, Iface, IfaceAddress, Memory, MemoryKind,
     Posted, RemoteKey, SendFlags, Worker,

@@ -1,12 +1,10 @@
 //! No code of the application sees memory that a peer can write.
 
-mod common;
-
 use std::cell::Cell;
 use std::rc::Rc;
 use std::time::Instant;
 
-use common::{LIMIT, Peer, heard, hex, open, role, say, unhex, until};
+use crate::common::{LIMIT, Peer, heard, hex, open, role, say, unhex, until};
 use uct_core::{
     Access, AmId, Completion, Ep, IfaceAddress, MemoryKind, Posted, RemoteKey, SendFlags, Worker,
 };

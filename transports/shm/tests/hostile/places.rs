@@ -1,12 +1,10 @@
 //! A process that knows the address of another one can neither take its place nor keep it out.
 
-mod common;
-
 use std::cell::Cell;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use common::{LIMIT, Peer, heard, hex, open, role, say, unhex, until};
+use crate::common::{LIMIT, Peer, heard, hex, open, role, say, unhex, until};
 use uct_core::{AmId, Ep, Iface, IfaceAddress, Worker};
 use uct_shm::testing::{Heard, Intruder, with_key, with_other_user};
 
