@@ -2,8 +2,12 @@
 
 #![allow(dead_code, reason = "each test uses a part of it")]
 
+#[path = "../../../../ucs/testing/copy.rs"]
+pub mod copy;
 #[path = "../../../common/testing/process.rs"]
 pub mod process;
+#[path = "../../../../ucs/testing/skip.rs"]
+pub mod skip;
 
 use process::{Ended, command, run};
 use serde_json::Value;

@@ -1,9 +1,7 @@
 //! Every test on every transport of this machine, with both sides in one process.
 
-mod support;
-
-use support::process::{command, start};
-use support::{PROGRAM, ended, parse, resources, results};
+use crate::support::process::{command, start};
+use crate::support::{PROGRAM, ended, parse, resources, results};
 use uct_core::DeviceKind;
 
 const TESTS: [&str; 12] = [

@@ -1,8 +1,6 @@
 //! Plots, comparisons, and what else is written.
 
-mod support;
-
-use support::{ended, parse};
+use crate::support::{ended, parse};
 
 #[test]
 fn a_plot_is_a_picture_of_every_size() {
@@ -22,7 +20,7 @@ fn a_plot_is_a_picture_of_every_size() {
 #[test]
 fn the_page_of_the_programs_names_every_field_of_a_result() {
     fn check(value: &serde_json::Value) {
-        let page = include_str!("../../../docs/tools.md");
+        let page = include_str!("../../../../docs/tools.md");
         for (name, inner) in value.as_object().into_iter().flatten() {
             assert!(page.contains(&format!("`{name}`")), "docs/tools.md has no `{name}`");
             check(inner.as_array().and_then(|all| all.first()).unwrap_or(inner));

@@ -1,12 +1,8 @@
 //! `--explain --json` names every candidate, with what it would cost or why it is rejected.
 
-#[path = "../../../ucs/testing/skip.rs"]
-mod skip;
-mod support;
-
+use crate::support::process::{Ended, command, run};
+use crate::support::{self, PROGRAM, ended, info, json, list, parse, skip, text, transports};
 use serde_json::Value;
-use support::process::{Ended, command, run};
-use support::{PROGRAM, ended, info, json, list, parse, text, transports};
 use uct_core::IfaceAddress;
 use uct_core::select::{PeerAddresses, PeerIface};
 

@@ -1,13 +1,11 @@
 //! A running `uct_perftest` is seen from outside if it was asked to permit that, and only then.
 
-mod support;
-
 use std::fs;
 use std::time::{Duration, Instant};
 
-use support::port::free_port;
-use support::process::start;
-use support::{perftest, server};
+use crate::support::port::free_port;
+use crate::support::process::start;
+use crate::support::{perftest, server};
 use uct_core::attach::{AttachError, IfaceReport, Snapshot, read};
 
 /// Whether a process has the thread that serves clients.

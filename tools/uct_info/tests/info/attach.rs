@@ -1,9 +1,5 @@
 //! `uct_info --attach`, where the process that is seen is the test itself.
 
-#[path = "../../../ucs/testing/skip.rs"]
-mod skip;
-mod support;
-
 use std::cell::Cell;
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -13,9 +9,10 @@ use std::sync::mpsc::{Receiver, Sender, TryRecvError, channel};
 use std::thread::{Builder, JoinHandle};
 use std::time::{Duration, Instant};
 
+use crate::support::copy::copy_program;
+use crate::support::process::{command, run};
+use crate::support::{self, PROGRAM, ended, json, list, skip, text};
 use serde_json::Value;
-use support::process::{command, run};
-use support::{PROGRAM, ended, json, list, text};
 use uct_core::configuration::Sources;
 use uct_core::{Access, AmId, Completion, Context, Ep, Error, MemoryKind, Pending, SendFlags, Worker};
 
@@ -220,7 +217,7 @@ fn another_user_learns_whose_the_process_is() {
     });
     let directory = tempfile::tempdir().expect("a directory");
     let program = directory.path().join("uct_info");
-    fs::copy(PROGRAM, &program).expect("the program");
+    copy_program(PROGRAM, &program);
     for path in [directory.path(), &program] {
         fs::set_permissions(path, fs::Permissions::from_mode(0o755)).expect("its mode");
     }

@@ -1,15 +1,13 @@
 //! Server and client in two processes, as they end well and as they do not.
 
-mod support;
-
 use std::future::IntoFuture;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
-use support::port::free_port;
-use support::process::start;
-use support::{ended, parse, perftest, resources, results, server};
+use crate::support::port::free_port;
+use crate::support::process::start;
+use crate::support::{ended, parse, perftest, resources, results, server};
 use uct_core::configuration::Sources;
 use uct_core::{Context, DeviceKind};
 use uct_net::NetOptions;

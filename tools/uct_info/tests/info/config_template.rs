@@ -1,14 +1,12 @@
 //! config/uct.toml is what the schema makes. This program may find fewer plugins than the file has sections;
 //! those that it has must agree. `cargo xtask check` compares the whole file.
 
-mod support;
-
 use std::collections::BTreeMap;
 
-use support::process::run;
-use support::{ended, info};
+use crate::support::process::run;
+use crate::support::{ended, info};
 
-const COMMITTED: &str = include_str!("../../../config/uct.toml");
+const COMMITTED: &str = include_str!("../../../../config/uct.toml");
 
 /// The text of each section by its name; the text ahead of the first one has none.
 fn sections(text: &str) -> BTreeMap<&str, Vec<&str>> {

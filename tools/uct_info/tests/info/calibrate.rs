@@ -1,18 +1,14 @@
 //! `--calibrate` stores what it measures, and selection uses it, unless the file is one that it cannot use.
 
-#[path = "../../../ucs/testing/skip.rs"]
-mod skip;
-mod support;
-
 use std::collections::BTreeMap;
 use std::fs::{self, Permissions};
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::path::PathBuf;
 use std::process::Command;
 
+use crate::support::process::{Ended, run};
+use crate::support::{info, json, list, parse, skip, text};
 use serde_json::Value;
-use support::process::{Ended, run};
-use support::{info, json, list, parse, text};
 use tempfile::TempDir;
 use uct_core::system::host;
 

@@ -2,18 +2,16 @@
 //!
 //! Needs root, to make a program that is set-uid, set-gid or has a capability, and a file system that honours it.
 
-#[path = "../../../ucs/testing/skip.rs"]
-mod skip;
-mod support;
-
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, chown};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use crate::support::copy::copy_program;
+use crate::support::process::{Ended, command, run};
+use crate::support::{PROGRAM, skip};
 use rustix::fs::{StatVfsMountFlags, XattrFlags, removexattr, setxattr, statvfs};
-use support::process::{Ended, command, run};
 use tempfile::TempDir;
 
 /// The caller: a user and a group without privileges.
@@ -48,7 +46,7 @@ impl Stage {
         // A plugin leaves a file here when it is loaded.
         fs::create_dir(stage.path("marks")).expect("a directory");
         mode(&stage.path("marks"), 0o1777);
-        fs::copy(env!("CARGO_BIN_EXE_uct_info"), stage.program()).expect("the program");
+        copy_program(PROGRAM, stage.program());
         mode(&stage.program(), 0o755);
         stage.bait("named", "caller/modules");
         stage.config("caller/uct.toml", "chance");

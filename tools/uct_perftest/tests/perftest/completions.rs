@@ -1,11 +1,9 @@
 //! What a shell offers behind an option: it loads the script that the program wrote, and the program knows the rest.
 
-mod support;
-
 use std::path::Path;
 
-use support::process::{command, run};
-use support::{ended, manager_names, resources};
+use crate::support::process::{command, run};
+use crate::support::{self, ended, manager_names, resources};
 
 /// Loads the script and asks as bash does, for the last of the words.
 const ASK: &str = r#"
@@ -25,7 +23,9 @@ fn offered(scripts: &Path, words: &[&str], variables: &[(&str, &str)]) -> (Vec<S
     let path = format!("{folder}:{}", std::env::var("PATH").unwrap_or_default());
     bash.current_dir("/").env("PATH", path).env("HOME", "/nonexistent").env_remove("XDG_CONFIG_HOME");
     let ended = run(bash.envs(variables.iter().copied()));
-    (ended.stdout.lines().map(str::to_owned).collect(), ended.stderr)
+    // Where nothing is offered an empty line is printed.
+    let offered = ended.stdout.lines().filter(|line| !line.is_empty());
+    (offered.map(str::to_owned).collect(), ended.stderr)
 }
 
 #[test]

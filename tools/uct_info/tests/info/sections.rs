@@ -1,9 +1,7 @@
 //! Every section, as text and as JSON, and what goes wrong with one line.
 
-mod support;
-
-use support::process::run;
-use support::{ended, info, json, list, parse, text, transports};
+use crate::support::process::run;
+use crate::support::{self, ended, info, json, list, parse, text, transports};
 
 #[test]
 fn all_sections_fit_into_one_json_object() {
@@ -20,7 +18,7 @@ fn all_sections_fit_into_one_json_object() {
 
 #[test]
 fn the_page_of_the_programs_names_every_section_and_its_fields() {
-    let page = include_str!("../../../docs/tools.md");
+    let page = include_str!("../../../../docs/tools.md");
     let document =
         json(&["-v", "-b", "-d", "-c", "-s", "-T", "--matrix", "--explain", "--address", "--json"]);
     for (section, value) in document.as_object().unwrap() {

@@ -1,9 +1,7 @@
 //! `--doctor` without an address: the machine, as text and as JSON, with and without locked memory.
 
-mod support;
-
-use support::process::{command, run};
-use support::{PROGRAM, ended, json, list, text};
+use crate::support::process::{command, run};
+use crate::support::{self, PROGRAM, ended, json, list, text};
 
 const VERDICTS: [&str; 4] = ["OBSTACLE", "LIMIT", "ABSENT", "ok"];
 
