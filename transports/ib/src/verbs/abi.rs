@@ -3,7 +3,7 @@
 //! For the rest of `verbs/`; nothing outside it names these types. Built on `libc` alone.
 //! These are facts of the binary interface of libibverbs.so.1, written down anew. The names are C's, so that a manual page
 //! reads the same; enumerations are open integers, because a provider may know values that this file does not.
-//! `tests/witness.rs` compares every size, offset and number with rdma-sys, `tests/abi_functions.rs` the functions with the
+//! `tests/witness.rs` compares every size, offset and number with rdma-sys, `tests/library/abi_functions.rs` the functions with the
 //! installed C header.
 
 // The members mean what the manual pages of the same names say.

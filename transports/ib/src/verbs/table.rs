@@ -21,7 +21,7 @@ function_table! {
     /// The data path (post, poll, request notification) is not here: it goes through the operations of the open
     /// context, as the library's own inline functions do.
     pub struct VerbsTable;
-    // SAFETY: the types are those of the manual pages, and tests/abi_functions.rs compares them with the installed header.
+    // SAFETY: the types are those of the manual pages, and tests/library/abi_functions.rs compares them with the installed header.
     unsafe extern "C" {
         get_device_list: "ibv_get_device_list" fn(*mut c_int) -> *mut *mut ibv_device;
         free_device_list: "ibv_free_device_list" fn(*mut *mut ibv_device);

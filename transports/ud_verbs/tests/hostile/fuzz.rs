@@ -2,9 +2,7 @@
 //!
 //! Built on the protocol's `fuzz_packets`.
 
-mod simulator;
-
-use simulator::{Random, given};
+use crate::simulator::{Random, given};
 use uct_ud_verbs::testing::fuzz_packets;
 
 #[test]

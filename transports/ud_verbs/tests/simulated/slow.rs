@@ -3,11 +3,9 @@
 //! Built on the protocol's public interface, and on the addresses of the simulator. Every datagram takes simulated time where it is received and
 //! where it is sent.
 
-mod simulator;
-
 use std::collections::VecDeque;
 
-use simulator::*;
+use crate::simulator::*;
 use uct_ud_verbs::testing::{Body, ConnectionId, Event, Header, Received, Settings, Table, Time};
 
 /// Time that a datagram takes, at each side: that of an emulated machine which shares its processors.

@@ -8,11 +8,9 @@ use std::mem::offset_of;
 use std::path::Path;
 use std::process::Command;
 
+use crate::skip;
 use uct_rdmacm::testing::CmTable;
 use uct_rdmacm::testing::abi::*;
-
-#[path = "../../../ucs/testing/skip.rs"]
-mod skip;
 
 /// `_Static_assert` of each offset, and of the size where this crate or the library makes the whole structure.
 macro_rules! layout {

@@ -3,11 +3,9 @@
 //! Built on the simulator. Sizes are small unless `UCT_TEST_PEERS` is a number of peers. Figures are printed; what is asserted is counted or is
 //! simulated time.
 
-mod simulator;
-
 use std::time::{Duration, Instant};
 
-use simulator::*;
+use crate::simulator::*;
 use uct_ud_verbs::testing::header::kind;
 use uct_ud_verbs::testing::{Body, ConnectionId, Header, Settings, Table, Time};
 

@@ -2,13 +2,11 @@
 //!
 //! Built on the simulator.
 
-mod simulator;
-
 use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::Duration;
 
-use simulator::*;
+use crate::simulator::*;
 use uct_ud_verbs::testing::header::kind;
 use uct_ud_verbs::testing::{Failure, Settings};
 

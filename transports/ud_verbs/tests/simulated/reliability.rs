@@ -2,10 +2,8 @@
 //!
 //! Built on the simulator.
 
-mod simulator;
-
+use crate::simulator::*;
 use proptest::prelude::*;
-use simulator::*;
 use uct_ud_verbs::testing::{Psn, Settings};
 
 /// Faults that follow from the seed, from harmless to severe.

@@ -1,10 +1,8 @@
 //! The errors on a machine without librdmacm, or without devices.
 
+use crate::skip;
 use uct_rdmacm::testing::refusal::{Step, system};
 use uct_rdmacm::testing::{Channel, CmError, load, load_from};
-
-#[path = "../../../ucs/testing/skip.rs"]
-mod skip;
 
 #[test]
 fn a_missing_library_names_what_to_install() {
