@@ -277,12 +277,6 @@ pub fn read_frame(side: &Side, stream: &mut TcpStream, kind: u8) -> Vec<u8> {
     payload.unwrap()
 }
 
-/// One test at a time: some measure the memory and the descriptors of the process.
-pub fn alone() -> std::sync::MutexGuard<'static, ()> {
-    static ALONE: std::sync::Mutex<()> = std::sync::Mutex::new(());
-    ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
-}
-
 /// Bytes of memory that the process has.
 pub fn resident() -> usize {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap();

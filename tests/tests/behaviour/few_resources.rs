@@ -1,16 +1,13 @@
 //! The tools and `uct_hello_world` with few descriptors, little memory, no more threads, and outputs that are full: they do what they can, or end
 //! with a readable error; none panics, none is ended by a signal, and a server whose descriptors idle callers took serves afterwards.
 
-#[path = "../../ucs/testing/port.rs"]
-mod port;
-#[allow(dead_code, reason = "a part of it is for other tests")]
-#[path = "../../tools/common/testing/process.rs"]
-mod process;
-#[path = "support/programs.rs"]
-mod programs;
-#[path = "../../ucs/testing/skip.rs"]
-mod skip;
+use crate::copy::copy_program;
+use crate::port;
+use crate::process::{self, Ended, Running, run, start};
+use crate::programs;
+use crate::skip;
 
+#[allow(dead_code, reason = "a part of it is for other tests")]
 use std::fs::File;
 use std::net::{Ipv4Addr, TcpStream};
 use std::os::unix::process::CommandExt;
@@ -19,7 +16,6 @@ use std::process::{Command, Stdio};
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
-use process::{Ended, Running, run, start};
 use rustix::process::{Pid, Resource, Rlimit, prlimit};
 
 const INFO: &str = "uct_info";
@@ -187,8 +183,7 @@ impl Others {
         let access = std::os::unix::fs::PermissionsExt::from_mode(0o755);
         std::fs::set_permissions(directory.path(), access).expect("its owner's choice");
         for program in [INFO, PERFTEST, HELLO] {
-            let _ = std::fs::copy(self::directory().join(program), directory.path().join(program))
-                .expect("a copy");
+            copy_program(self::directory().join(program), directory.path().join(program));
         }
         Others { directory, is_root: rustix::process::geteuid().is_root() }
     }

@@ -3,11 +3,6 @@
 //! The attacker is a socket of the test that has the address of its victim, or none. Each case measures what it costs the victim and
 //! holds that against the limit that docs/tcp.md names. Sizes are small unless `UCT_TEST_HOSTILE` is a factor that multiplies them.
 
-#[path = "support/tcp.rs"]
-mod support;
-#[path = "support/victim.rs"]
-mod victim;
-
 use std::cell::{OnceCell, RefCell};
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -16,14 +11,15 @@ use std::rc::Rc;
 use std::sync::atomic::Ordering;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use support::{
-    Failures, Greeting, HELLO, ID, LIMIT, Side, alone, drive, forged, frame, frame_header, id_of, key_of,
-    play_peer, read_frame, resident, send,
+use crate::alone::is_alone;
+use crate::support::{
+    Failures, Greeting, HELLO, ID, LIMIT, Side, drive, forged, frame, frame_header, id_of, key_of, play_peer,
+    read_frame, resident, send,
 };
+use crate::victim::{HONEST, LOGGED, MIB, Scene, descriptors};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use uct_conformance::random::Random;
 use uct_core::{Access, Completion, Ep, Error, Memory, SendFlags};
-use victim::{HONEST, LOGGED, MIB, Scene, descriptors};
 
 const PING: u8 = 34;
 const PONG: u8 = 35;
@@ -50,7 +46,9 @@ fn request_for(memory: &Memory) -> Vec<u8> {
 
 #[test]
 fn a_flood_of_pings_by_a_peer_that_reads_nothing_is_held_up() {
-    let _alone = alone();
+    if !is_alone() {
+        return;
+    }
     let mut scene = Scene::new(&[]);
     let pings = frame_header(PING, 0).repeat(8192);
     // One that reads its answers is held up by nothing. Others connect all the same.
@@ -97,7 +95,9 @@ fn a_flood_of_pings_by_a_peer_that_reads_nothing_is_held_up() {
 
 #[test]
 fn a_flood_of_requests_by_a_peer_that_reads_nothing_is_held_up() {
-    let _alone = alone();
+    if !is_alone() {
+        return;
+    }
     let mut scene = Scene::new(&[]);
     let memory = scene.victim.iface.memory_domain().register(vec![7; 8192], Access::ALL).unwrap();
     let request = request_for(&memory);
@@ -119,7 +119,9 @@ fn a_flood_of_requests_by_a_peer_that_reads_nothing_is_held_up() {
 
 #[test]
 fn large_messages_that_are_announced_cost_nothing_until_they_come() {
-    let _alone = alone();
+    if !is_alone() {
+        return;
+    }
     let mut scene = Scene::new(&[]);
     let giants = 40;
     let mut peers: Vec<TcpStream> = (0..giants).map(|number| scene.enter(number)).collect();
@@ -154,7 +156,9 @@ fn large_messages_that_are_announced_cost_nothing_until_they_come() {
 /// Attackers of as many sources as there are messages: none takes more than its share, and together they take no more than the sum.
 #[test]
 fn large_messages_of_many_sources_take_no_more_memory_than_their_sum_may() {
-    let _alone = alone();
+    if !is_alone() {
+        return;
+    }
     const LARGE: usize = 4 * MIB;
     const ATTACKERS: u8 = 12;
     let most = [("max_message", "4m"), ("max_announced", "8m"), ("max_announced_per_source", "4m")];
@@ -208,7 +212,9 @@ fn large_messages_of_many_sources_take_no_more_memory_than_their_sum_may() {
 
 #[test]
 fn giants_of_one_source_that_trickle_leave_room_for_other_sources() {
-    let _alone = alone();
+    if !is_alone() {
+        return;
+    }
     /// More than what is too slow.
     const RATE: f64 = 96.0 * 1024.0;
     let mut scene = Scene::new(&[]);
@@ -247,7 +253,9 @@ fn giants_of_one_source_that_trickle_leave_room_for_other_sources() {
 
 #[test]
 fn large_messages_of_one_source_alone_arrive_in_the_order_in_which_they_were_announced() {
-    let _alone = alone();
+    if !is_alone() {
+        return;
+    }
     const LARGE: usize = 64 << 10;
     const PEERS: u64 = 12;
     // Two of them fit, and one of a source.
@@ -285,7 +293,9 @@ fn large_messages_of_one_source_alone_arrive_in_the_order_in_which_they_were_ann
 
 #[test]
 fn unauthenticated_connections_cost_a_bounded_amount() {
-    let _alone = alone();
+    if !is_alone() {
+        return;
+    }
     const HALF_OPEN: usize = 128;
     let mut scene = Scene::new(&[]);
     let (before, logged) = (descriptors(), LOGGED.load(Ordering::Relaxed));
@@ -330,7 +340,9 @@ fn unauthenticated_connections_cost_a_bounded_amount() {
 
 #[test]
 fn a_peer_that_opens_all_the_connections_it_can_leaves_room_for_others() {
-    let _alone = alone();
+    if !is_alone() {
+        return;
+    }
     const MOST: u64 = 64;
     let limits = [("max_connections", "64"), ("max_connections_per_source", "64"), ("unused_timeout", "1s")];
     let mut scene = Scene::new(&limits);
@@ -390,7 +402,9 @@ impl Drop for Descriptors {
 
 #[test]
 fn connections_of_peers_leave_the_reserved_descriptors_free() {
-    let _alone = alone();
+    if !is_alone() {
+        return;
+    }
     const RESERVED: usize = 64;
     const CONNECTIONS: usize = 30;
     let mut scene = Scene::new(&[("reserved_descriptors", "64"), ("max_connections", "1000")]);
@@ -426,7 +440,9 @@ fn connections_of_peers_leave_the_reserved_descriptors_free() {
 /// What a sender has queued is what it has accepted and its system does not have: the peer reads that, and no more is sent meanwhile.
 #[test]
 fn a_peer_that_reads_nothing_holds_its_sender_up_before_long() {
-    let _alone = alone();
+    if !is_alone() {
+        return;
+    }
     const QUEUE: usize = 64 << 10;
     let settings = [("tx_queue_size", "64k"), ("tx_buf_size", "16k"), ("sndbuf", "64k")];
     let mut scene = Scene::new(&settings);
@@ -464,7 +480,9 @@ fn a_peer_that_reads_nothing_holds_its_sender_up_before_long() {
 
 #[test]
 fn connections_of_one_source_that_are_in_use_leave_room_for_other_sources() {
-    let _alone = alone();
+    if !is_alone() {
+        return;
+    }
     let mut scene = Scene::new(&[("max_connections", "40"), ("unused_timeout", "10ms")]);
     let mut streams = Vec::new();
     let mut message = frame_header(ID.get(), 8).to_vec();
@@ -492,7 +510,9 @@ fn connections_of_one_source_that_are_in_use_leave_room_for_other_sources() {
 
 #[test]
 fn a_peer_that_keeps_the_connections_that_its_victim_opened_keeps_a_bounded_number() {
-    let _alone = alone();
+    if !is_alone() {
+        return;
+    }
     let mut scene = Scene::new(&[("max_connections_per_source", "8")]);
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut streams = Vec::new();
@@ -513,7 +533,9 @@ fn a_peer_that_keeps_the_connections_that_its_victim_opened_keeps_a_bounded_numb
 
 #[test]
 fn connections_of_peers_count_also_when_the_victim_used_them_in_between() {
-    let _alone = alone();
+    if !is_alone() {
+        return;
+    }
     const MOST: u64 = 8;
     let scene = Scene::new(&[("max_connections_per_source", "8")]);
     let clients: Vec<Side> = (0..12).map(|_| Side::new(&[])).collect();
@@ -539,7 +561,9 @@ fn connections_of_peers_count_also_when_the_victim_used_them_in_between() {
 
 #[test]
 fn a_peer_whose_requests_are_refused_too_often_ends_its_connection() {
-    let _alone = alone();
+    if !is_alone() {
+        return;
+    }
     let mut scene = Scene::new(&[("max_refused", "20")]);
     let memory = scene.victim.iface.memory_domain().register(vec![7; 8192], Access::ALL).unwrap();
     let mut request = request_for(&memory);
@@ -610,7 +634,9 @@ fn anything(random: &mut Random, request: &[u8], hello: &[u8; HELLO]) -> Vec<u8>
 
 #[test]
 fn an_honest_peer_is_served_beside_one_that_sends_random_frames() {
-    let _alone = alone();
+    if !is_alone() {
+        return;
+    }
     let seed = std::env::var("UCT_TEST_SEED").ok().map(|seed| {
         let digits = seed.trim_start_matches("0x");
         u64::from_str_radix(digits, if digits.len() < seed.len() { 16 } else { 10 })
@@ -667,7 +693,9 @@ fn an_honest_peer_is_served_beside_one_that_sends_random_frames() {
 
 #[test]
 fn an_echo_server_that_waits_for_room_in_its_handler_keeps_a_small_stack() {
-    let _alone = alone();
+    if !is_alone() {
+        return;
+    }
     let messages = 100_000 * factor() as u64;
     let (address, from_server) = std::sync::mpsc::channel();
     let server = std::thread::Builder::new().stack_size(256 << 10).spawn(move || {

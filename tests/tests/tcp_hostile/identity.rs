@@ -3,14 +3,11 @@
 //! The attacker is a socket of the test. It uses the handshake that docs/tcp.md describes, and may know the addresses of both
 //! victims.
 
-#[path = "support/tcp.rs"]
-mod support;
-
 use std::io::Read;
 use std::net::{TcpListener, TcpStream};
 use std::time::{Duration, Instant};
 
-use support::{Greeting, HELLO, Side, drive, forged, id_of, introduce, key_of, receive_hello, send};
+use crate::support::{Greeting, HELLO, Side, drive, forged, id_of, introduce, key_of, receive_hello, send};
 
 /// Bytes received on a socket.
 fn received(stream: &mut TcpStream) -> usize {

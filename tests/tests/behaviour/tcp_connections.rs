@@ -3,9 +3,6 @@
 //! All traffic stays on loopback. A peer that was stopped (SIGSTOP) is played by a socket whose owner reads nothing: its system
 //! acknowledges, its program is silent, which is all that one sees of it.
 
-#[path = "support/tcp.rs"]
-mod support;
-
 use std::cell::{Cell, RefCell};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -14,13 +11,16 @@ use std::process::{Command, Stdio};
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
+use crate::alone::is_alone;
+use crate::support::{self, HELLO, ID, LIMIT, Side, drive, forged, play_peer, resident, send};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use support::{HELLO, ID, LIMIT, Side, alone, drive, forged, play_peer, resident, send};
 use uct_core::{Context, Error, Flush, Posted, Worker};
 
 #[test]
 fn both_sides_connect_at_once_and_share_one_socket() {
-    let _alone = alone();
+    if !is_alone() {
+        return;
+    }
     for _ in 0..10 {
         let (a, b) = (Side::new(&[]), Side::new(&[]));
         let (to_b, failed_a) = a.connect(&b.address());
@@ -38,7 +38,9 @@ fn both_sides_connect_at_once_and_share_one_socket() {
 
 #[test]
 fn a_hundred_endpoints_to_one_peer_share_one_socket() {
-    let _alone = alone();
+    if !is_alone() {
+        return;
+    }
     let (a, b) = (Side::new(&[]), Side::new(&[]));
     let eps: Vec<_> = (0..100).map(|_| a.connect(&b.address()).0).collect();
     for ep in &eps {
@@ -52,7 +54,9 @@ fn a_hundred_endpoints_to_one_peer_share_one_socket() {
 
 #[test]
 fn endpoints_are_connected_to_endpoints_by_their_addresses() {
-    let _alone = alone();
+    if !is_alone() {
+        return;
+    }
     let (a, b) = (Side::new(&[]), Side::new(&[]));
     let (here, there) = (a.iface.create_ep(|_| {}).unwrap(), b.iface.create_ep(|_| {}).unwrap());
     assert_eq!(here.am_short(ID, 1, b""), Err(Error::NOT_CONNECTED));
@@ -67,7 +71,9 @@ fn endpoints_are_connected_to_endpoints_by_their_addresses() {
 
 #[test]
 fn an_endpoint_dropped_right_after_a_send_still_delivers() {
-    let _alone = alone();
+    if !is_alone() {
+        return;
+    }
     let b = Side::new(&[]);
     for round in 1..=5 {
         let a = Side::new(&[]);
@@ -85,7 +91,9 @@ fn an_endpoint_dropped_right_after_a_send_still_delivers() {
 
 #[test]
 fn an_interface_closed_right_after_a_send_still_delivers() {
-    let _alone = alone();
+    if !is_alone() {
+        return;
+    }
     let (a, b) = (Side::new(&[]), Side::new(&[]));
     let (ep, _) = a.connect(&b.address());
     send(&[&a, &b], &ep, 1);
@@ -100,7 +108,9 @@ fn an_interface_closed_right_after_a_send_still_delivers() {
 
 #[test]
 fn ten_thousand_unauthenticated_connections_harm_nothing_and_leave_nothing() {
-    let _alone = alone();
+    if !is_alone() {
+        return;
+    }
     let (a, b) = (Side::new(&[("hello_timeout", "300ms")]), Side::new(&[]));
     let (ep, failures) = b.connect(&a.address());
     send(&[&a, &b], &ep, 1);
@@ -141,7 +151,9 @@ fn ten_thousand_unauthenticated_connections_harm_nothing_and_leave_nothing() {
 
 #[test]
 fn without_a_descriptor_for_a_peer_the_listener_rests_and_the_peer_is_served_later() {
-    let _alone = alone();
+    if !is_alone() {
+        return;
+    }
     let (a, b) = (Side::new(&[]), Side::new(&[]));
     let (to_b, failures) = a.connect(&b.address());
     let limits = getrlimit(Resource::Nofile);
@@ -168,7 +180,9 @@ fn without_a_descriptor_for_a_peer_the_listener_rests_and_the_peer_is_served_lat
 
 #[test]
 fn a_frame_of_absurd_length_ends_its_connection_alone() {
-    let _alone = alone();
+    if !is_alone() {
+        return;
+    }
     let (a, b) = (Side::new(&[]), Side::new(&[]));
     let (good, good_failures) = a.connect(&b.address());
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -185,7 +199,9 @@ fn a_frame_of_absurd_length_ends_its_connection_alone() {
 
 #[test]
 fn a_peer_of_another_version_is_named_on_both_sides() {
-    let _alone = alone();
+    if !is_alone() {
+        return;
+    }
     let a = Side::new(&[]);
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let (ep, failures) = a.connect(&forged(&a, &listener));
@@ -214,7 +230,9 @@ fn a_peer_of_another_version_is_named_on_both_sides() {
 
 #[test]
 fn a_peer_that_falls_silent_fails_its_endpoint_once_within_the_time_limit() {
-    let _alone = alone();
+    if !is_alone() {
+        return;
+    }
     let limits = [("keepalive_interval", "100ms"), ("keepalive_timeout", "300ms")];
     let (a, b) = (Side::new(&limits), Side::new(&limits));
     let (good, good_failures) = a.connect(&b.address());
@@ -238,7 +256,9 @@ fn a_peer_that_falls_silent_fails_its_endpoint_once_within_the_time_limit() {
 
 #[test]
 fn a_peer_that_never_answers_the_hello_fails_the_endpoint_within_the_time_limit() {
-    let _alone = alone();
+    if !is_alone() {
+        return;
+    }
     let a = Side::new(&[("connect_timeout", "400ms")]);
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let (ep, failures) = a.connect(&forged(&a, &listener));
@@ -251,7 +271,9 @@ fn a_peer_that_never_answers_the_hello_fails_the_endpoint_within_the_time_limit(
 
 #[test]
 fn a_peer_that_does_not_listen_is_an_error_that_names_its_address() {
-    let _alone = alone();
+    if !is_alone() {
+        return;
+    }
     let a = Side::new(&[("max_conn_retries", "2")]);
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = forged(&a, &listener);
@@ -270,7 +292,9 @@ fn a_peer_that_does_not_listen_is_an_error_that_names_its_address() {
 
 #[test]
 fn a_killed_peer_fails_its_endpoint_once_and_no_other() {
-    let _alone = alone();
+    if !is_alone() {
+        return;
+    }
     let (a, b) = (Side::new(&[]), Side::new(&[]));
     let (good, good_failures) = a.connect(&b.address());
     // Only the killed process holds the peer's end of the connection.
@@ -294,7 +318,9 @@ fn a_killed_peer_fails_its_endpoint_once_and_no_other() {
 
 #[test]
 fn a_sleeper_wakes_for_each_message() {
-    let _alone = alone();
+    if !is_alone() {
+        return;
+    }
     let (a, b) = (Side::new(&[]), Side::new(&[]));
     let (ep, _) = a.connect(&b.address());
     send(&[&a, &b], &ep, 1);
@@ -314,7 +340,9 @@ fn a_sleeper_wakes_for_each_message() {
 
 #[test]
 fn a_busy_connection_keeps_no_other_one_waiting_whatever_is_called_between_rounds() {
-    let _alone = alone();
+    if !is_alone() {
+        return;
+    }
     let (hub, busy, other) = (Side::new(&[]), Side::new(&[]), Side::new(&[]));
     let (from_busy, from_other) = (busy.connect(&hub.address()).0, other.connect(&hub.address()).0);
     let sides = [&hub, &busy, &other];
@@ -347,7 +375,9 @@ fn a_busy_connection_keeps_no_other_one_waiting_whatever_is_called_between_round
 fn a_handler_may_wait_for_the_message_behind_its_own() {
     const PEERS: u64 = 4;
     const WAIT: Duration = Duration::from_secs(3);
-    let _alone = alone();
+    if !is_alone() {
+        return;
+    }
     let hub = Side::new(&[]);
     let peers: Vec<Side> = (0..PEERS).map(|_| Side::new(&[])).collect();
     let eps: Vec<_> = peers.iter().map(|peer| peer.connect(&hub.address()).0).collect();
@@ -375,7 +405,9 @@ fn a_handler_may_wait_for_the_message_behind_its_own() {
 #[test]
 fn a_handler_may_wait_for_a_message_that_is_sent_after_its_own_has_come() {
     const WAIT: Duration = Duration::from_secs(3);
-    let _alone = alone();
+    if !is_alone() {
+        return;
+    }
     let (hub, peer) = (Side::new(&[]), Side::new(&[]));
     let ep = peer.connect(&hub.address()).0;
     let came = Rc::new(Cell::new(None));
@@ -397,7 +429,9 @@ fn a_handler_may_wait_for_a_message_that_is_sent_after_its_own_has_come() {
 
 #[test]
 fn each_refusal_has_a_reason_at_the_side_that_connects() {
-    let _alone = alone();
+    if !is_alone() {
+        return;
+    }
     let reasons = [
         (1_u32, "another version"),
         (2, "another interface"),
@@ -431,7 +465,9 @@ fn each_refusal_has_a_reason_at_the_side_that_connects() {
 
 #[test]
 fn a_peer_without_room_is_asked_again_until_the_time_to_connect_is_over() {
-    let _alone = alone();
+    if !is_alone() {
+        return;
+    }
     let full = Side::new(&[("max_connections", "1"), ("max_connections_per_source", "1")]);
     let (first, second) = (Side::new(&[]), Side::new(&[("connect_timeout", "700ms")]));
     let ep = first.connect(&full.address()).0;
@@ -455,7 +491,9 @@ fn a_peer_without_room_is_asked_again_until_the_time_to_connect_is_over() {
 
 #[test]
 fn two_hundred_interfaces_are_served_by_one() {
-    let _alone = alone();
+    if !is_alone() {
+        return;
+    }
     // As many as descriptors permit: each interface takes about ten.
     let limits = getrlimit(Resource::Nofile);
     setrlimit(Resource::Nofile, Rlimit { current: limits.maximum, ..limits }).unwrap();

@@ -1,8 +1,5 @@
 //! Interfaces of `tcp` that take over sockets which are connected already.
 
-#[path = "support/tcp.rs"]
-mod support;
-
 use std::cell::RefCell;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -10,7 +7,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::rc::Rc;
 
-use support::{Failures, HELLO, LIMIT, Side, drive, send};
+use crate::support::{Failures, HELLO, LIMIT, Side, drive, send};
 use uct_core::{Ep, Error, IfaceAddress, SocketSide};
 
 /// Two ends of one connection.

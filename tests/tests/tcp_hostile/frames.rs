@@ -4,15 +4,12 @@
 //! The peer is a socket of the test. What it writes is described in docs/tcp.md and in the engine of remote access
 //! (`uct-core/plugin/src/rma/wire.rs`).
 
-#[path = "support/tcp.rs"]
-mod support;
-
 use std::cell::{Cell, RefCell};
 use std::io::{ErrorKind, Write};
 use std::net::{TcpListener, TcpStream};
 use std::rc::Rc;
 
-use support::{Greeting, ID, Side, drive, forged, frame, introduce, key_of, play_peer, send};
+use crate::support::{self, Greeting, ID, Side, drive, forged, frame, introduce, key_of, play_peer, send};
 use uct_conformance::random::{Random, check_bytes, pattern};
 use uct_core::{Access, Completion, Ep, Error, Memory};
 

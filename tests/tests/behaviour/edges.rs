@@ -3,13 +3,11 @@
 //!
 //! `UCT_TEST_ARMS` says how often it is armed, for each transport.
 
-#[path = "../../ucs/testing/seed.rs"]
-mod seed;
-
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, mpsc};
 use std::time::{Duration, Instant};
 
+use crate::seed;
 use rustix::event::epoll;
 use uct_core::configuration::{FileSource, Sources};
 use uct_core::{AmId, Context, Ep, Error, Iface, IfaceAddress, Worker};

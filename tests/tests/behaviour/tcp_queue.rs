@@ -2,13 +2,10 @@
 //!
 //! Frames are padded to 8 bytes. Buffers of other sizes leave ends in which a message has room and its padding has not.
 
-#[path = "support/tcp.rs"]
-mod support;
-
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use support::{ID, Side, drive, send};
+use crate::support::{ID, Side, drive, send};
 use uct_conformance::random::{Random, check_bytes, pattern};
 use uct_core::{Access, AmId, Completion, Ep, Error, SendFlags};
 

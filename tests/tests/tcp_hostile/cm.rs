@@ -8,9 +8,9 @@ use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::AsRawFd;
 use std::rc::Rc;
-use std::sync::{Mutex, MutexGuard};
 use std::time::Duration;
 
+use crate::alone::is_alone;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use uct_core::cm::{Cm, CmEp, CmEvent, ConnectOptions, Listener, Request};
 use uct_core::{Context, Error, Worker};
@@ -20,25 +20,20 @@ const LIMIT: Duration = Duration::from_secs(60);
 struct Scene {
     worker: Worker,
     cm: Cm,
-    /// Descriptors are the process's.
-    _alone: MutexGuard<'static, ()>,
 }
-
-static ALONE: Mutex<()> = Mutex::new(());
 
 type Requests = Rc<RefCell<Vec<Request>>>;
 type Failures = Rc<RefCell<Vec<(Error, String)>>>;
 
 impl Scene {
     fn new(settings: &[(&str, &str)]) -> Scene {
-        let alone = ALONE.lock().unwrap_or_else(|poisoned| poisoned.into_inner());
         let mut builder = Context::builder();
         for (key, value) in settings {
             builder = builder.set(format!("tcp.{key}"), *value);
         }
         let worker = Worker::new(&builder.build().unwrap()).unwrap();
         let cm = worker.open_cm("tcp").unwrap();
-        Scene { worker, cm, _alone: alone }
+        Scene { worker, cm }
     }
 
     fn listen(&self) -> (Listener, SocketAddr, Requests) {
@@ -131,6 +126,9 @@ const REFUSE: u16 = 6;
 
 #[test]
 fn garbage_is_closed_and_reports_nothing() {
+    if !is_alone() {
+        return;
+    }
     let scene = Scene::new(&[]);
     let (_listener, address, requests) = scene.listen();
     let bad = [
@@ -152,6 +150,9 @@ fn garbage_is_closed_and_reports_nothing() {
 
 #[test]
 fn another_version_is_refused_with_the_reason() {
+    if !is_alone() {
+        return;
+    }
     let scene = Scene::new(&[]);
     let (_listener, address, requests) = scene.listen();
     let mut stream = TcpStream::connect(address).unwrap();
@@ -173,6 +174,9 @@ fn another_version_is_refused_with_the_reason() {
 
 #[test]
 fn a_silent_client_and_half_a_request_run_out_of_time() {
+    if !is_alone() {
+        return;
+    }
     let scene = Scene::new(&[("hello_timeout", "50ms")]);
     let (_listener, address, requests) = scene.listen();
     let mut silent = TcpStream::connect(address).unwrap();
@@ -187,6 +191,9 @@ fn a_silent_client_and_half_a_request_run_out_of_time() {
 
 #[test]
 fn a_request_in_single_bytes_is_one_request() {
+    if !is_alone() {
+        return;
+    }
     let scene = Scene::new(&[]);
     let (_listener, address, requests) = scene.listen();
     let mut stream = TcpStream::connect(address).unwrap();
@@ -203,6 +210,9 @@ fn a_request_in_single_bytes_is_one_request() {
 
 #[test]
 fn a_source_with_too_many_requests_is_refused_in_words() {
+    if !is_alone() {
+        return;
+    }
     let scene = Scene::new(&[("cm_max_pending_per_source", "3")]);
     let (_listener, address, requests) = scene.listen();
     let clients: Vec<(CmEp, Failures)> = (0..4).map(|_| scene.client(address)).collect();
@@ -217,6 +227,9 @@ fn a_source_with_too_many_requests_is_refused_in_words() {
 
 #[test]
 fn clients_beyond_the_limit_of_all_wait_in_the_system() {
+    if !is_alone() {
+        return;
+    }
     let scene = Scene::new(&[("cm_max_pending", "2"), ("cm_max_pending_per_source", "2")]);
     let (_listener, address, requests) = scene.listen();
     let clients: Vec<(CmEp, Failures)> = (0..10).map(|_| scene.client(address)).collect();
@@ -249,6 +262,9 @@ fn serve_beside_silent_clients(scene: &Scene, address: SocketAddr, requests: &Re
 
 #[test]
 fn silent_clients_in_all_places_keep_no_honest_one_out() {
+    if !is_alone() {
+        return;
+    }
     let scene = Scene::new(&[("cm_max_pending", "16"), ("hello_timeout", "1h")]);
     let (_listener, address, requests) = scene.listen();
     serve_beside_silent_clients(&scene, address, &requests, 40);
@@ -256,6 +272,9 @@ fn silent_clients_in_all_places_keep_no_honest_one_out() {
 
 #[test]
 fn silent_clients_leave_descriptors_to_honest_ones_and_to_the_application() {
+    if !is_alone() {
+        return;
+    }
     const SILENT: usize = 60;
     const TAKEN: usize = 30;
     const RESERVED: usize = 64;
@@ -274,6 +293,9 @@ fn silent_clients_leave_descriptors_to_honest_ones_and_to_the_application() {
 
 #[test]
 fn a_server_that_breaks_the_protocol_fails_the_client() {
+    if !is_alone() {
+        return;
+    }
     let scene = Scene::new(&[]);
     let bad: [(&[u8], Error, &str); 5] = [
         (b"SSH-2.0-x\r\n", Error::IO_ERROR, "does not use the protocol"),
@@ -305,6 +327,9 @@ fn a_server_that_breaks_the_protocol_fails_the_client() {
 
 #[test]
 fn a_peer_that_dies_after_the_connection_stands_is_a_loss() {
+    if !is_alone() {
+        return;
+    }
     let scene = Scene::new(&[]);
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let (ep, failures) = scene.client(listener.local_addr().unwrap());
@@ -322,6 +347,9 @@ fn a_peer_that_dies_after_the_connection_stands_is_a_loss() {
 
 #[test]
 fn an_address_without_its_device_is_refused_in_words() {
+    if !is_alone() {
+        return;
+    }
     let scene = Scene::new(&[]);
     let refused = scene.cm.connect("[fe80::1]:7".parse().unwrap(), ConnectOptions::default(), |_, _| {});
     let refused = refused.map(drop).expect_err("no device is named");
