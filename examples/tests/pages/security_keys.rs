@@ -3,11 +3,11 @@
 //! The list is written by hand, so that a key loses its mark only together with its line here. `docs/limits.md` says which keys limit what
 //! peers can use.
 
-mod schema;
-
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
+
+use crate::schema;
 
 /// The keys, by what they decide.
 const GUARDS: &[(&str, &[&str])] = &[

@@ -1,11 +1,11 @@
 //! `docs/configuration.md` says what the schema says: behind its mark it is made from the schema.
 //!
-//! `UPDATE_DOCS=1 cargo test -p uct-examples --test configuration_page` writes it anew.
-
-mod schema;
+//! `UPDATE_DOCS=1 cargo test -p uct-examples --test pages configuration_page` writes it anew.
 
 use std::fs;
 use std::path::Path;
+
+use crate::schema;
 
 /// Ahead of it the page is written by hand.
 const MARK: &str =

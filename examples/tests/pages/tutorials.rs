@@ -1,6 +1,6 @@
 //! The tutorials in docs/ show the programs of this folder as they are, name functions that exist, and leave no error out.
 //!
-//! `UPDATE_DOCS=1 cargo test -p uct-examples --test tutorials` writes the programs anew.
+//! `UPDATE_DOCS=1 cargo test -p uct-examples --test pages tutorials` writes the programs anew.
 
 use std::collections::HashSet;
 use std::fs;
