@@ -1,9 +1,5 @@
 //! Tables that a plugin made wrongly or made long ago are never read past their end, whatever their heads say.
 
-mod loader_support;
-#[path = "../../ucs/testing/property.rs"]
-mod property;
-
 use std::{
     alloc::{Layout, alloc_zeroed},
     ffi::c_void,
@@ -11,7 +7,8 @@ use std::{
     ptr,
 };
 
-use loader_support::{HOST, Watchdog, text};
+use crate::loader_support::{HOST, Watchdog, text};
+use crate::property;
 use proptest::prelude::*;
 use ucs::units::NameList;
 use uct_abi::*;

@@ -1,16 +1,13 @@
 //! Code is loaded only from files and directories that nobody else may write to.
 
-mod loader_support;
-#[path = "../../ucs/testing/skip.rs"]
-mod skip;
-
 use std::{
     fs,
     os::unix::fs::{PermissionsExt, chown, lchown, symlink},
     path::{Path, PathBuf},
 };
 
-use loader_support::{HOST, Modules, names};
+use crate::loader_support::{HOST, Modules, names};
+use crate::skip;
 use tempfile::TempDir;
 use ucs::sys::trust::Writer;
 use uct_core::{

@@ -1,10 +1,9 @@
 //! Which files are found, which are taken, and what becomes of the others.
 
-mod loader_support;
-
 use std::{fs, os::unix::fs::symlink, path::Path, process::Command};
 
-use loader_support::{HOST, Modules, names, plugin};
+use crate::copy::copy_program;
+use crate::loader_support::{self, HOST, Modules, names, plugin};
 use uct_abi::UctPlugin;
 use uct_core::loader::{IgnoredReason, Loaded, LoaderSettings, PluginOrigin, Seen, load};
 
@@ -176,7 +175,7 @@ fn a_bad_built_in_plugin_is_told_by_its_name() {
 }
 
 /// The name of the test that runs as a program of its own.
-const BESIDE: &str = "what_lies_beside_the_executable_is_found_when_this_runs_alone";
+const BESIDE: &str = "search::what_lies_beside_the_executable_is_found_when_this_runs_alone";
 
 #[test]
 fn what_lies_beside_the_executable_and_in_lib_uct_is_found() {
@@ -193,7 +192,7 @@ fn what_lies_beside_the_executable_and_in_lib_uct_is_found() {
     for (program, expected) in
         [("target/deps/test", "near"), ("target/test", "near"), ("usr/bin/test", "near,installed")]
     {
-        fs::copy(&test, root.join(program)).unwrap();
+        copy_program(&test, root.join(program));
         let output = Command::new(root.join(program))
             .args(["--exact", BESIDE, "--nocapture"])
             .env("LOADER_TEST_EXPECTS", expected)

@@ -1,10 +1,8 @@
 //! The transport in C does over the bare tables what the boundary promises; the conformance suite runs on it besides.
 
-mod loader_support;
-
 use std::{ffi::c_void, mem::offset_of, ptr};
 
-use loader_support::{HOST, Modules, plugin, text, with_reason};
+use crate::loader_support::{HOST, Modules, plugin, text, with_reason};
 use uct_abi::*;
 use uct_core::loader::Component;
 

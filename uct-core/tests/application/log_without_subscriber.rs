@@ -18,7 +18,10 @@ fn stderr_of(test: &str, part: &str, variables: &[(&str, &str)]) -> String {
     for (name, _) in std::env::vars_os().filter(|(name, _)| name.to_string_lossy().starts_with("UCT_")) {
         program.env_remove(name);
     }
-    program.args(["--exact", test, "--nocapture"]).env(PROGRAM, part).envs(variables.iter().copied());
+    program
+        .args(["--exact", &format!("log_without_subscriber::{test}"), "--nocapture"])
+        .env(PROGRAM, part)
+        .envs(variables.iter().copied());
     let output = program.output().unwrap();
     assert!(output.status.success(), "{output:?}");
     String::from_utf8(output.stderr).unwrap()

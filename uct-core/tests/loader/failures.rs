@@ -1,14 +1,12 @@
 //! Each way in which a plugin can be bad has an error of its own, and the good plugin beside it is there.
 
-mod loader_support;
-
 use std::{
     fs,
     os::unix::{fs::symlink, net::UnixListener},
     process::Command,
 };
 
-use loader_support::{Modules, compile, names, plugin};
+use crate::loader_support::{self, Modules, compile, names, plugin};
 use ucs::Status;
 use uct_abi::{UCT_ABI_MAJOR, UCT_MAGIC, UctEpOps, UctIfaceOps, UctPlugin};
 use uct_core::loader::{LoadFailureKind as Kind, LoadStage, LoaderSettings, load};

@@ -1,10 +1,8 @@
 //! A context with good and bad plugins from files: good plugins work to the last call, bad ones are reported.
 
-mod loader_support;
-
 use std::{cell::RefCell, fs, rc::Rc, time::Duration};
 
-use loader_support::Modules;
+use crate::loader_support::Modules;
 use uct_core::{
     AmId, Context, SendFlags, Worker,
     configuration::{FileSource, Sources},

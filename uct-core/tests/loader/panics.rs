@@ -1,10 +1,8 @@
 //! A panic stays inside the plugin: in `init` it is a refusal, in a slot the status of that call.
 
-mod loader_support;
-
 use std::{ffi::c_void, ptr};
 
-use loader_support::{HOST, Modules, names, plugin, text, with_reason};
+use crate::loader_support::{HOST, Modules, names, plugin, text, with_reason};
 use ucs::Status;
 use uct_abi::*;
 use uct_core::loader::{LoadFailureKind, Transport};
