@@ -229,3 +229,36 @@ fn built_in(workspace: &Workspace) -> String {
     let names = libraries.filter_map(|target| target.name.strip_prefix("uct_"));
     names.filter(|name| !name.ends_with("_verbs") && *name != "rdmacm").collect::<Vec<_>>().join(",")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::process::output;
+    use cargo_metadata::Target;
+    use std::path::Path;
+    use std::process::Command;
+
+    /// The sources of a library or program: a file, or a folder with its root.
+    fn sources(target: &Target) -> &Path {
+        let root = target.src_path.as_std_path();
+        let is_of_folder = root.file_name().is_some_and(|name| name == "lib.rs" || name == "main.rs");
+        if is_of_folder { root.parent().unwrap() } else { root }
+    }
+
+    #[test]
+    fn what_is_not_built_with_tests_has_none() {
+        let workspace = Workspace::load().unwrap();
+        let targets = workspace.members().flat_map(|package| &package.targets);
+        let without = targets
+            .filter(|target| !target.test && (target.is_lib() || target.is_cdylib() || target.is_bin()));
+        let mut count = 0;
+        for target in without {
+            let mut search = Command::new("grep");
+            search.args(["-rlE", r"^\s*(#\[test\]|proptest!)"]).arg(sources(target)).arg("/dev/null");
+            let found = output(&mut search, Duration::from_secs(60));
+            assert!(found.is_err(), "{} has `test = false`, and tests: {}", target.name, found.unwrap());
+            count += 1;
+        }
+        assert!(count > 20, "{count}");
+    }
+}
