@@ -1,4 +1,4 @@
-//! The commits since this check exists: each has a title that one line of a log has room for, and a body.
+//! The commits since this check exists: each has a title that one line of a log has room for, a body, and one parent.
 //! Built on git; used by `check`.
 
 use crate::failure::{Failure, Outcome};
@@ -42,7 +42,7 @@ const END: char = '\x1e';
 const BETWEEN: char = '\x1f';
 
 fn git_log(root: &Path, which: &[&str]) -> Outcome<String> {
-    output(git(root).args(["log", "--no-merges", "--format=%h%x1f%s%x1f%b%x1e"]).args(which), LIMIT)
+    output(git(root).args(["log", "--format=%h%x1f%p%x1f%s%x1f%b%x1e"]).args(which), LIMIT)
 }
 
 fn git(root: &Path) -> Command {
@@ -53,7 +53,10 @@ fn git(root: &Path) -> Command {
 
 fn mistake(commit: &str) -> Option<String> {
     let mut parts = commit.trim_start().split(BETWEEN);
-    let (hash, title, body) = (parts.next()?, parts.next()?, parts.next()?);
+    let (hash, parents, title, body) = (parts.next()?, parts.next()?, parts.next()?, parts.next()?);
+    if parents.contains(' ') {
+        return Some(format!("{hash} {title}: a merge, expected a branch that was rebased on main"));
+    }
     let length = title.chars().count();
     if length > TITLE {
         return Some(format!("{hash} {title}: a title of {length} characters, expected {TITLE} at most"));
@@ -66,10 +69,16 @@ mod tests {
     use super::*;
     use std::fs;
 
+    fn as_user(root: &Path) -> Command {
+        let mut git = git(root);
+        git.args(["-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false"]);
+        git
+    }
+
     /// A repository with a commit for each title and body; the file of the check comes with the second one.
     fn repository(commits: &[(&str, &str)]) -> tempfile::TempDir {
         let directory = tempfile::tempdir().unwrap();
-        let run = |arguments: &[&str]| output(git(directory.path()).args(arguments), LIMIT).unwrap();
+        let run = |arguments: &[&str]| output(as_user(directory.path()).args(arguments), LIMIT).unwrap();
         run(&["init", "--quiet"]);
         for (number, (title, body)) in commits.iter().enumerate() {
             if number == 1 {
@@ -78,8 +87,7 @@ mod tests {
             }
             fs::write(directory.path().join("number"), number.to_string()).unwrap();
             run(&["add", "--all"]);
-            let user = ["-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false"];
-            run(&[&user[..], &["commit", "--quiet", "--message", title, "--message", body]].concat());
+            run(&["commit", "--quiet", "--message", title, "--message", body]);
         }
         directory
     }
@@ -95,6 +103,23 @@ mod tests {
         assert_eq!(refused.lines().count(), 2, "{refused}");
         assert!(refused.contains(&format!("{long}: a title of 73 characters, expected 72 at most")));
         assert!(refused.contains("a: b: no body"), "{refused}");
+    }
+
+    #[test]
+    fn a_merge_since_the_check_is_refused() {
+        let merged = repository(&[("a: b", "why"), ("c: d", "why"), ("e: f", "why")]);
+        let merge = ["merge", "--quiet", "--no-ff", "--message", "Merge: g", "--message", "why", "side"];
+        for arguments in [
+            &["checkout", "--quiet", "-b", "side", "HEAD~1"][..],
+            &["commit", "--quiet", "--allow-empty", "-m", "g: h", "-m", "why"],
+            &["checkout", "--quiet", "-"],
+            &merge,
+        ] {
+            output(as_user(merged.path()).args(arguments), LIMIT).unwrap();
+        }
+        let refused = check(merged.path()).err().unwrap().to_string();
+        assert_eq!(refused.lines().count(), 1, "{refused}");
+        assert!(refused.contains("Merge: g: a merge"), "{refused}");
     }
 
     #[test]
