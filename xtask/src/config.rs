@@ -2,7 +2,7 @@
 //! Built on uct_info, which knows the schema; `check` compares the committed file.
 
 use crate::failure::{Failure, Outcome};
-use crate::header::{compare, write};
+use crate::generated::{compare, write};
 use crate::process::{command, output};
 use crate::workspace::Workspace;
 use clap::Args;

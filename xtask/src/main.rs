@@ -2,30 +2,25 @@
 //! Built on cargo, and on Debian packages that a command installs or names when it needs them.
 #![forbid(unsafe_code)]
 
-mod apt;
+mod apart;
 mod check;
-mod compare;
 mod config;
 mod dist;
-mod failure;
 mod footprint;
-mod header;
 mod hello;
 mod install;
 mod instructions;
 mod man;
-mod net;
 mod part;
-mod process;
 mod steps;
 mod test;
 mod vm;
-mod workspace;
 
 use clap::{Parser, Subcommand};
 use failure::Outcome;
 use std::process::ExitCode;
 use workspace::Workspace;
+use xtask_common::{apt, failure, generated, net, process, workspace};
 
 /// The commands of this workspace
 #[derive(Parser)]
@@ -46,7 +41,7 @@ enum Command {
     /// Check format, lints, documentation, dependencies, licences and generated files
     Check(check::Options),
     /// Run floor, UCX and ours in turn, and show medians and ratios
-    Compare(compare::Options),
+    Compare(apart::Options),
     /// Count the instructions of each operation and compare them with their ceilings
     Instructions(instructions::Options),
     /// Measure the memory of a small program and compare it with its ceiling
@@ -60,24 +55,18 @@ enum Command {
     /// Write manual pages and shell completions of the programs
     Man,
     /// Write the C header of the plugin boundary
-    Header(header::Options),
+    Header(apart::Options),
     /// Run one command in a small virtual machine that has real verbs devices without hardware
     Vm(vm::Options),
 }
 
 fn main() -> ExitCode {
-    match dispatch(Arguments::parse().command) {
-        Ok(status) => ExitCode::from(status),
-        Err(failure) => {
-            eprintln!("xtask: {failure}");
-            ExitCode::from(failure.status())
-        }
-    }
+    failure::exit(dispatch(Arguments::parse().command))
 }
 
 fn dispatch(command: Command) -> Outcome<u8> {
     match command {
-        Command::Compare(options) => compare::run(&options),
+        Command::Compare(options) => apart::become_program(apart::COMPARE, None, &options),
         Command::Instructions(options) => instructions::run(&Workspace::load()?, &options).map(|()| 0),
         Command::Footprint => footprint::run(&Workspace::load()?).map(|()| 0),
         Command::Test(options) => test::run(&options).map(|()| 0),
@@ -88,7 +77,7 @@ fn dispatch(command: Command) -> Outcome<u8> {
         Command::Dist => dist::run(&Workspace::load()?).map(|()| 0),
         Command::Man => man::run().map(|()| 0),
         Command::Hello(options) => hello::run(&Workspace::load()?, &options).map(|()| 0),
-        Command::Header(options) => header::run_header(&Workspace::load()?, &options).map(|()| 0),
+        Command::Header(options) => apart::become_program(apart::SOURCES, Some("header"), &options),
         Command::Vm(options) => vm::run(&options),
     }
 }

@@ -4,7 +4,6 @@
 mod dependencies;
 mod files;
 mod history;
-mod imports;
 mod licences;
 mod packages;
 mod pages;
@@ -13,7 +12,7 @@ use crate::failure::Outcome;
 use crate::process::{cargo, output, run as run_command};
 use crate::steps::Steps;
 use crate::workspace::{BUILD_LIMIT, Workspace};
-use crate::{config, header};
+use crate::{apart, config};
 use clap::Args;
 
 /// The step that compares config/uct.toml. `test` has built the program for it.
@@ -68,7 +67,7 @@ pub fn run_steps(workspace: &Workspace, steps: &mut Steps, targets: Targets) {
     });
     steps.run("files", || files::check(workspace));
     steps.run("dependency direction", || dependencies::check(workspace));
-    steps.run("imports", || imports::check(workspace));
+    steps.run("imports", || apart::run_program(apart::SOURCES, &["imports"]));
     steps.run("pages", || pages::check(workspace));
     steps.run_or_skip("history", || history::check(workspace.root()));
     steps.run_or_skip("licences", || licences::check(workspace));
@@ -84,8 +83,7 @@ pub fn run_steps(workspace: &Workspace, steps: &mut Steps, targets: Targets) {
         doc.args(workspace.plugin_packages().flat_map(|plugin| ["--exclude", plugin.name.as_str()]));
         run_command(&mut doc, BUILD_LIMIT)
     });
-    let only_check = header::Options { check: true };
-    steps.run("C header", || header::run_header(workspace, &only_check));
+    steps.run("C header", || apart::run_program(apart::SOURCES, &["header", "--check"]));
 }
 
 fn cargo_step(workspace: &Workspace, arguments: &[&str]) -> Outcome {

@@ -131,7 +131,7 @@ pub fn run(options: &Options) -> Outcome {
 /// Whether nothing but this program was built here: a clone for tests, which nobody is going to edit.
 fn is_fresh(workspace: &Workspace) -> bool {
     let built = fs::read_dir(workspace.target().join("debug/incremental"));
-    let ours = |entry: fs::DirEntry| entry.file_name().to_string_lossy().starts_with("xtask-");
+    let ours = |entry: fs::DirEntry| entry.file_name().to_string_lossy().starts_with("xtask");
     built.map_or(true, |entries| entries.flatten().all(ours))
 }
 

@@ -121,7 +121,7 @@ pub fn run(options: &Options) -> Outcome<u8> {
     let built = match options.packages.as_slice() {
         _ if options.no_programs => Built::default(),
         [] => build_named(&workspace, profile, &scripts(options))?,
-        packages => build_packages(&workspace, profile, packages.iter().map(String::as_str))?,
+        packages => workspace.build_packages(profile, packages.iter().map(String::as_str))?,
     };
     run_with(&workspace, &built, options).map(|ended| ended.status)
 }
@@ -173,23 +173,6 @@ pub fn run_with(workspace: &Workspace, built: &Built, options: &Options) -> Outc
         }
     }
     Ok(ended)
-}
-
-/// Builds the programs and plugins that are in the guest.
-pub fn build(workspace: &Workspace, profile: &str) -> Outcome<Built> {
-    let packages = workspace.program_packages().chain(workspace.plugin_packages());
-    build_packages(workspace, profile, packages.map(|package| package.name.as_str()))
-}
-
-/// Builds some of them, by their packages' names.
-pub fn build_packages<'a>(
-    workspace: &Workspace,
-    profile: &str,
-    packages: impl Iterator<Item = &'a str>,
-) -> Outcome<Built> {
-    let mut arguments = vec!["build", "--profile", profile];
-    packages.for_each(|package| arguments.extend(["--package", package]));
-    workspace.build(&arguments)
 }
 
 /// What tests/vm/init reads: shell assignments, and the command.

@@ -2,6 +2,7 @@
 //! Built on no other module; every command returns it.
 
 use std::fmt;
+use std::process::ExitCode;
 
 /// The answer of every fallible step here.
 pub type Outcome<T = ()> = Result<T, Failure>;
@@ -42,6 +43,17 @@ impl Failure {
 impl fmt::Display for Failure {
     fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
         formatter.write_str(&self.message)
+    }
+}
+
+/// The end of a program: its status, or that of the failure, whose message is printed.
+pub fn exit(outcome: Outcome<u8>) -> ExitCode {
+    match outcome {
+        Ok(status) => ExitCode::from(status),
+        Err(failure) => {
+            eprintln!("xtask: {failure}");
+            ExitCode::from(failure.status())
+        }
     }
 }
 

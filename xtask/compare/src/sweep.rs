@@ -12,7 +12,7 @@ use super::placement::{self, Awake, Placement};
 use super::rounds::{OPEN, OURS, UCX, median};
 use super::table::{Figure, Metric};
 use super::wheel::Peer;
-use super::{apt, digits, vm};
+use super::{apt, digits};
 use crate::apt::Package;
 use crate::failure::{Context, Failure, Outcome};
 use crate::workspace::Workspace;
@@ -136,9 +136,9 @@ pub fn run(transport: &str, options: &super::Options, workspace: &Workspace) -> 
         Some(program) => Peer::of(program)?,
         None => Peer::of_wheel(workspace.target())?,
     };
-    let built = vm::build_packages(workspace, "release", ["uct_perftest"].into_iter())?;
+    let built = workspace.build_packages("release", ["uct_perftest"].into_iter())?;
     let floors = workspace.target().join("floors");
-    measure::compile_floors(&workspace.root().join("xtask/floors"), &floors)?;
+    measure::compile_floors(&workspace.root().join(super::FLOORS), &floors)?;
     let ours = built.program("uct_perftest")?.to_owned();
     let contestants = Contestants { transport, ours, ucx, cache_line: floors.join("cacheline") };
     let sizes = if sweeping.sizes.is_empty() { standard_sizes() } else { sweeping.sizes.clone() };

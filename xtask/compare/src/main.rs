@@ -2,6 +2,7 @@
 //! since times here change by the second. Medians and ratios of what was measured side by side.
 //! Built on the floors beside this crate, Debian's UCX and uct_perftest; the rows are in tests/compare*.toml. `--net` compares uct-net with what
 //! does the same; `--sweep` measures whole curves.
+#![forbid(unsafe_code)]
 
 mod measure;
 mod placement;
@@ -10,18 +11,22 @@ mod sweep;
 mod table;
 mod wheel;
 
-use crate::apt::{self, Package};
-use crate::failure::{Context, Failure, Outcome};
-use crate::vm;
-use crate::workspace::Workspace;
-use clap::Args;
+use apt::Package;
+use clap::Parser;
 use comfy_table::{CellAlignment, presets::UTF8_FULL_CONDENSED};
+use failure::{Context, Failure, Outcome};
 use measure::{PEERS, Programs};
 use rounds::{BEFORE, FLOOR, MEASURED, OURS, Rounds, UCX};
 use std::fs;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 use table::{Row, TRAFFIC, Table};
+use workspace::{Workspace, cargo_run};
+use xtask_common::{apt, failure, net, process, workspace};
 
+/// The sources of the floors, from the top of the workspace.
+const FLOORS: &str = "xtask/compare/floors";
 /// What is measured of ours.
 const PROGRAM: &str = "uct_perftest";
 
@@ -30,8 +35,9 @@ const PACKAGES: &[Package] = &[
     Package { name: "util-linux", brings: "/usr/bin/taskset" },
 ];
 
-/// What to compare.
-#[derive(Args, Debug)]
+/// Run floor, UCX and ours in turn, and show medians and ratios
+#[derive(Parser, Debug)]
+#[command(name = "cargo xtask compare", bin_name = "cargo xtask compare")]
 pub struct Options {
     /// Only rows whose names contain this
     #[arg(value_name = "NAME")]
@@ -88,8 +94,12 @@ impl Options {
 /// Rounds of a row.
 const ROUNDS: u8 = 5;
 
+fn main() -> ExitCode {
+    failure::exit(run(&Options::parse()))
+}
+
 /// Measures and prints the table. A row that cannot be measured is shown as such, and the status is 1.
-pub fn run(options: &Options) -> Outcome<u8> {
+fn run(options: &Options) -> Outcome<u8> {
     if let Some(before) = &options.before {
         older_build(before)?;
     }
@@ -115,10 +125,10 @@ pub fn run(options: &Options) -> Outcome<u8> {
     }
     apt::require(PACKAGES)?;
     let table = Table::read(&workspace.root().join("tests/compare.toml"))?;
-    let built = vm::build(&workspace, "release")?;
+    let built = workspace.build_for_people("release")?;
     let ours = built.program(PROGRAM)?.with_file_name("");
     let floors = workspace.target().join("floors");
-    measure::compile_floors(&workspace.root().join("xtask/floors"), &floors)?;
+    measure::compile_floors(&workspace.root().join(FLOORS), &floors)?;
     compare(options, &table, &programs(floors, ours, &table))
 }
 
@@ -154,19 +164,14 @@ fn older_build(directory: &Path) -> Outcome<Vec<PathBuf>> {
 fn in_machine(options: &Options, workspace: &Workspace) -> Outcome<u8> {
     const GUEST_TABLE: &str = "/vm/compare.toml";
     const GUEST_BEFORE: &str = "/usr/lib/before";
-    vm::install()?;
-    // What a comparison runs; the other programs and plugins would only be built and packed.
-    let plugins = workspace.plugin_packages().map(|package| package.name.as_str());
-    let wanted = plugins.filter(|name| name.contains("verbs")).chain([PROGRAM]);
-    let built = vm::build_packages(workspace, "release", wanted)?;
     let this = std::env::current_exe().unwrap_or_default();
     let table = workspace.root().join("tests/compare-verbs.toml");
     let mut script = format!(
-        "xtask compare --rounds {} --table {GUEST_TABLE} --programs /usr/bin",
+        "xtask-compare --rounds {} --table {GUEST_TABLE} --programs /usr/bin",
         options.rounds(ROUNDS)
     );
     let mut files = vec![
-        format!("{}:/usr/bin/xtask", this.display()),
+        format!("{}:/usr/bin/xtask-compare", this.display()),
         format!("{}:{GUEST_TABLE}", table.display()),
         "/usr/bin/taskset".to_owned(),
     ];
@@ -177,10 +182,17 @@ fn in_machine(options: &Options, workspace: &Workspace) -> Outcome<u8> {
         files.extend(older_build(before)?.iter().map(|file| format!("{}:{}", file.display(), guest(file))));
     }
     if let Some(only) = &options.only {
-        script = format!("{script} {}", crate::process::quote(only));
+        script = format!("{script} {}", process::quote(only));
     }
-    let machine = vm::Options { timeout: 3600, files, ..vm::Options::script(script) };
-    vm::run_with(workspace, &built, &machine).map(|ended| ended.status)
+    let mut machine = cargo_run("xtask");
+    machine.args(["vm", "--release", "--timeout", "3600"]);
+    machine.args(files.iter().flat_map(|file| ["--file", file]));
+    // What a comparison runs; the other programs and plugins would only be built and packed.
+    let plugins = workspace.plugin_packages().map(|package| package.name.as_str());
+    let wanted = plugins.filter(|name| name.contains("verbs")).chain([PROGRAM]);
+    machine.args(wanted.flat_map(|package| ["--package", package]));
+    let error = machine.arg("--").arg(script).exec();
+    Err(error).context(|| "cannot start the virtual machine".to_owned())
 }
 
 fn compare(options: &Options, table: &Table, programs: &Programs) -> Outcome<u8> {

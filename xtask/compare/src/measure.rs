@@ -15,7 +15,7 @@ const LIMIT: Duration = Duration::from_secs(60);
 const LISTEN_LIMIT: Duration = Duration::from_secs(10);
 /// How often a program of perftest is started until it prints figures.
 const PERFTEST_ATTEMPTS: u32 = 4;
-/// The programs of xtask/floors.
+/// The programs of xtask/compare/floors.
 pub const FLOORS: &[&str] = &["call", "cacheline", "stream", "tcp"];
 /// A stream of librdmacm.
 const RSTREAM: &str = "rstream";

@@ -24,6 +24,16 @@ const MEASURED: &str = "uct-measured";
 /// Tests choose by the models, whatever was measured on this machine.
 const CALIBRATION: &str = "UCT_CALIBRATION";
 
+/// The workspace's manifest.
+pub const MANIFEST: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../Cargo.toml");
+
+/// Runs the program of a package of this workspace, from wherever this program was started.
+pub fn cargo_run(package: &str) -> Command {
+    let mut run = cargo();
+    run.args(["run", "--quiet", "--manifest-path", MANIFEST, "--package", package, "--"]);
+    run
+}
+
 /// Builds all libraries, plugins, programs and tests in the profile of tests.
 pub const EVERYTHING: &[&str] = &["build", "--workspace", "--all-targets"];
 
@@ -92,10 +102,8 @@ impl Built {
 impl Workspace {
     /// Asks cargo, with the dependencies of the whole graph.
     pub fn load() -> Outcome<Self> {
-        let metadata = MetadataCommand::new()
-            .manifest_path(concat!(env!("CARGO_MANIFEST_DIR"), "/../Cargo.toml"))
-            .exec()
-            .context(|| "cargo metadata".to_owned())?;
+        let metadata =
+            MetadataCommand::new().manifest_path(MANIFEST).exec().context(|| "cargo metadata".to_owned())?;
         Ok(Workspace { metadata })
     }
 
@@ -204,6 +212,23 @@ impl Workspace {
     /// Runs `cargo ARGUMENTS` with its messages read, and returns the programs and plugins it made.
     pub fn build(&self, arguments: &[&str]) -> Outcome<Built> {
         self.run_build(cargo().args(arguments))
+    }
+
+    /// Builds the programs and plugins that people run.
+    pub fn build_for_people(&self, profile: &str) -> Outcome<Built> {
+        let packages = self.program_packages().chain(self.plugin_packages());
+        self.build_packages(profile, packages.map(|package| package.name.as_str()))
+    }
+
+    /// Builds packages, by their names.
+    pub fn build_packages<'a>(
+        &self,
+        profile: &str,
+        packages: impl Iterator<Item = &'a str>,
+    ) -> Outcome<Built> {
+        let mut arguments = vec!["build", "--profile", profile];
+        packages.for_each(|package| arguments.extend(["--package", package]));
+        self.build(&arguments)
     }
 
     /// Builds the programs that are measured, with optimisation.

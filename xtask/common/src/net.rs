@@ -1,7 +1,7 @@
 //! TCP ports of this machine: a free one, and whether one is listened on.
 //! Built on /proc/net; used by what starts a server and then its client.
 
-#[path = "../../ucs/testing/port.rs"]
+#[path = "../../../ucs/testing/port.rs"]
 mod port;
 
 pub use port::free_port;
