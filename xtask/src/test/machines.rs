@@ -44,6 +44,7 @@ struct Test {
     timeout: u32,
     #[serde(default)]
     takes_seconds: bool,
+    part: Option<String>,
     script: String,
 }
 
@@ -61,7 +62,7 @@ struct Contents {
 }
 
 /// A step for each test that is chosen. The first machine builds what all of them contain.
-pub fn run(workspace: &Workspace, steps: &mut Steps) {
+pub fn run(workspace: &Workspace, steps: &mut Steps, asked: &Asked) {
     let machines = match machines(workspace) {
         Ok(machines) => machines,
         Err(failure) => return steps.run("virtual machine", || Err(failure)),
@@ -76,7 +77,7 @@ pub fn run(workspace: &Workspace, steps: &mut Steps) {
         let names = machine.test.iter().map(step).collect();
         steps.run_together(names, || {
             let ended = match contents.get_or_insert_with(|| prepare(workspace)) {
-                Ok(contents) => boot(workspace, contents, &machine),
+                Ok(contents) => boot(workspace, contents, &machine, asked),
                 Err(failure) => Err(Failure::new(failure.to_string())),
             };
             ended.unwrap_or_else(|failure| {
@@ -142,6 +143,22 @@ fn parse(text: &str) -> Outcome<Vec<Machine>> {
     Ok(table.machine)
 }
 
+/// What the caller asks for.
+#[derive(Default)]
+pub struct Asked {
+    /// All cases of the tests of which a part is run at each commit.
+    pub all: bool,
+    /// For how long tests with `takes_seconds` go on, beside their time.
+    pub seconds: Option<String>,
+}
+
+impl Asked {
+    /// With the seconds that the environment names.
+    pub fn of(all: bool) -> Self {
+        Asked { all, seconds: std::env::var(SECONDS).ok() }
+    }
+}
+
 /// The variable that says for how long a test goes on.
 const SECONDS: &str = "UCT_TEST_SECONDS";
 /// Where a script in the guest leaves the reason why it failed.
@@ -150,20 +167,22 @@ const FAILURE: &str = "/tmp/failure";
 const TAKERS: u32 = 4;
 
 /// Runs the tests of a machine one after another, and reports the status of each and the guest's time at its end.
-/// The time of a test with `takes_seconds` grows with `asked`.
-fn script(tests: &[Test], asked: Option<&str>) -> Outcome<(String, u32)> {
+fn script(tests: &[Test], asked: &Asked) -> Outcome<(String, u32)> {
     let (mut script, mut timeout) = (String::new(), 0_u32);
     for (index, test) in tests.iter().enumerate() {
-        let mut seconds = String::new();
+        let mut exports = String::new();
         timeout = timeout.saturating_add(test.timeout);
-        if let Some(asked) = asked.filter(|_| test.takes_seconds) {
+        if let Some(seconds) = asked.seconds.as_ref().filter(|_| test.takes_seconds) {
             let more: u32 =
-                asked.parse().context(|| format!("{SECONDS}={asked}: not a number of seconds"))?;
+                seconds.parse().context(|| format!("{SECONDS}={seconds}: not a number of seconds"))?;
             timeout = timeout.saturating_add(more.saturating_mul(TAKERS));
-            seconds = format!("export {SECONDS}={more}\n");
+            exports = format!("export {SECONDS}={more}\n");
+        }
+        if let Some(part) = test.part.as_ref().filter(|_| !asked.all) {
+            exports += &format!("export UCT_TEST_PART={part}\n");
         }
         script += &format!(
-            "echo; echo {}\nrm -f {FAILURE}\n(\n{seconds}{}\n)\n\
+            "echo; echo {}\nrm -f {FAILURE}\n(\n{exports}{}\n)\n\
              echo \"NOTE {index} $? $(cut -d' ' -f1 /proc/uptime) $(head -c 800 {FAILURE} 2>/dev/null | tr '\\n' ' ')\" >/dev/ttyS2\n",
             quote(&format!("== virtual machine: {}", test.name)),
             test.script,
@@ -172,8 +191,13 @@ fn script(tests: &[Test], asked: Option<&str>) -> Outcome<(String, u32)> {
     Ok((script, timeout))
 }
 
-fn boot(workspace: &Workspace, contents: &Contents, machine: &Machine) -> Outcome<Vec<(Verdict, Duration)>> {
-    let (script, timeout) = script(&machine.test, std::env::var(SECONDS).ok().as_deref())?;
+fn boot(
+    workspace: &Workspace,
+    contents: &Contents,
+    machine: &Machine,
+    asked: &Asked,
+) -> Outcome<Vec<(Verdict, Duration)>> {
+    let (script, timeout) = script(&machine.test, asked)?;
     let options = vm::Options {
         pair: machine.mode == Mode::Pair,
         netem: machine.netem.clone(),
@@ -287,7 +311,9 @@ mod tests {
             let test = format!("[[machine.test]]\nname = 'x'\ntimeout = 30\n{takes}script = 'true'\n");
             parse(&format!("[[machine]]\nmode = 'single'\n{test}{test}")).unwrap().remove(0)
         };
-        let seconds = |takes, asked| script(&machine(takes).test, asked);
+        let seconds = |takes, asked: Option<&str>| {
+            script(&machine(takes).test, &Asked { seconds: asked.map(str::to_owned), ..Asked::default() })
+        };
         let (plain, timeout) = seconds("", Some("600")).unwrap();
         assert_eq!((plain.contains(SECONDS), timeout), (false, 60));
         let (taker, timeout) = seconds("takes_seconds = true\n", Some("600")).unwrap();
@@ -302,6 +328,17 @@ mod tests {
         let scripts = format!("{GUEST_TESTS}/cm_device --test-threads=1\nexec {GUEST_TESTS}/verbs");
         assert!(is_run("cm_device", &scripts) && is_run("verbs", &scripts));
         assert!(!is_run("cm", &scripts) && !is_run("device", &scripts));
+    }
+
+    #[test]
+    fn a_part_is_run_unless_all_is_asked_for() {
+        let test = "[[machine.test]]\nname = 'x'\ntimeout = 30\npart = '1/8'\nscript = 'true'\n";
+        let machine = parse(&format!("[[machine]]\nmode = 'single'\n{test}")).unwrap().remove(0);
+        let has_part = |all| {
+            let (script, _) = script(&machine.test, &Asked { all, ..Asked::default() }).unwrap();
+            script.contains("export UCT_TEST_PART=1/8\n")
+        };
+        assert!(has_part(false) && !has_part(true));
     }
 
     #[test]

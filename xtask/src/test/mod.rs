@@ -31,6 +31,8 @@ use std::time::Duration;
 
 /// For machines that are slow and busy; each test has a limit of its own.
 const TEST_LIMIT: Duration = Duration::from_secs(5400);
+/// Seconds of a test that goes on for some time, with `--all`.
+const LONG_SECONDS: &str = "60";
 /// The test program with the suite, and those beside it that take longest.
 const SUITE: &str = "conformance";
 const LONG: &[&str] = &["planted", "all_to_all", "c_transport", "ends_of_memory"];
@@ -64,6 +66,10 @@ pub struct Options {
     #[arg(long)]
     no_vm: bool,
 
+    /// Every case in every way, and long forms of tests, where each commit has a part (CONTRIBUTING.md lists them)
+    #[arg(long)]
+    all: bool,
+
     /// Only the steps whose names contain one of these words
     #[arg(value_name = "STEP")]
     only: Vec<String>,
@@ -94,7 +100,7 @@ pub fn run(options: &Options) -> Outcome {
         run_command(test.args(["test", "--workspace", "--doc"]).current_dir(workspace.root()), TEST_LIMIT)
     });
     steps.run("hostile peers", || hostile::run(&workspace));
-    steps.run("conformance", || conformance(&workspace, &require));
+    steps.run("conformance", || conformance(&workspace, &require, options.all));
     steps.run_or_skip("Miri", || miri::run_or_skip(&workspace));
     steps.run_or_skip("verbs structures", || witness::run_or_skip(&workspace));
     steps.run("hello", || hello::run_with(&workspace, &hello::Options::default(), EVERYTHING));
@@ -117,7 +123,9 @@ pub fn run(options: &Options) -> Outcome {
         if steps.is_chosen(MODELS) {
             builds.push(models::build(&workspace));
         }
-        ahead::build_beside(builds, || machines::run(&workspace, &mut steps));
+        ahead::build_beside(builds, || {
+            machines::run(&workspace, &mut steps, &machines::Asked::of(options.all))
+        });
     }
     steps.run(MODELS, || models::run(&workspace));
     steps.run(FOOTPRINT, || footprint::run(&workspace));
@@ -189,13 +197,16 @@ fn require_root(test: &mut Command) {
 /// Runs the suite on every transport, linked statically and as a plugin, and what else is in its package's tests/. The suite has its own
 /// runner, which gives each case a watchdog and lists what it skipped and why. Much of the time is waiting, most of all where a mistake is planted
 /// that makes the suite wait; so four programs run at a time, and those that take longest begin.
-fn conformance(workspace: &Workspace, require: &str) -> Outcome {
+fn conformance(workspace: &Workspace, require: &str, all: bool) -> Outcome {
     let package = workspace.package(CONFORMANCE)?;
     let is_here = |name: &&str| !hostile::is_hostile(name);
     let built = workspace.build_tests(tests_of(package).filter(is_here))?;
     let test = |name: &str| {
         let mut test = built.test(package, name)?.command();
         test.env("UCT_MODULE_DIR", workspace.target().join("debug"));
+        if all {
+            test.env("UCT_TEST_SOAK_SECONDS", LONG_SECONDS).env("UCT_TEST_SECONDS", LONG_SECONDS);
+        }
         Ok(test)
     };
     let part = |part: &str| {
@@ -210,12 +221,13 @@ fn conformance(workspace: &Workspace, require: &str) -> Outcome {
         suite.arg(linkage);
         Ok(suite)
     };
+    let [some, few] = if all { ["1/1"; 2] } else { ["1/4", "1/16"] };
     let suites = [
         part("1/2"),
         part("2/2"),
         all_open("self,posix,tcp", "[static]", "1/1"),
-        all_open("sysv,cma", "[static]", "1/4"),
-        all_open("self,posix,sysv,cma,tcp", "[plugin]", "1/16"),
+        all_open("sysv,cma", "[static]", some),
+        all_open("self,posix,sysv,cma,tcp", "[plugin]", few),
     ];
     let short = tests_of(package).filter(is_here).filter(|name| *name != SUITE && !LONG.contains(name));
     let others = LONG.iter().copied().chain(short).map(test);
