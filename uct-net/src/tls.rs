@@ -73,8 +73,8 @@ impl Tls {
         self
     }
 
-    /// Time limit of the end of a lane inside TLS, from the moment when one side has ended: for the rest that was sent, and for the peer's own
-    /// end. Afterwards its socket is closed, and what has not left is lost. Default 5 s.
+    /// Time limit of the end of a lane inside TLS, from the moment when one side has ended, or this side's connection is gone: for the rest that
+    /// was sent, and for the peer's own end. Afterwards its socket is closed, and what has not left is lost. Default 5 s.
     pub fn close_timeout(mut self, limit: Duration) -> Tls {
         self.close_timeout = limit;
         self

@@ -2,7 +2,8 @@
 //!
 //! None is ended for another one. Built on `ucs::admission`.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
+use std::rc::Rc;
 use std::time::{Duration, Instant};
 
 use ucs::admission::{Limits, Places, Source, Vacancy};
@@ -14,11 +15,24 @@ use crate::options::NetOptions;
 const DESCRIPTORS: usize = 1;
 const DESCRIPTORS_INSIDE_TLS: usize = 3;
 
-/// See the module; by the indices of connections.
+/// See the module.
 pub(super) struct Accepted {
-    places: RefCell<Places<usize>>,
-    /// Those count that use no descriptor.
+    places: Rc<RefCell<Places<u64>>>,
+    made: Cell<u64>,
+    /// See [`Accepted::counts_all`].
     counts_all: bool,
+}
+
+/// A connection counts until the last holder has dropped this: it may be forgotten before its descriptors are given back.
+pub(crate) struct Place {
+    places: Rc<RefCell<Places<u64>>>,
+    number: u64,
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.places.borrow_mut().remove(self.number);
+    }
 }
 
 impl Accepted {
@@ -30,7 +44,8 @@ impl Accepted {
             most => most,
         };
         Accepted {
-            places: RefCell::new(Places::new(Limits::new(most, options.max_connections_per_source))),
+            places: Rc::new(RefCell::new(Places::new(Limits::new(most, options.max_connections_per_source)))),
+            made: Cell::new(0),
             counts_all: options.max_connections > 0 || options.max_connections_per_source > 0,
         }
     }
@@ -55,20 +70,17 @@ impl Accepted {
         })
     }
 
-    pub(super) fn add(&self, index: usize, source: Source) {
+    pub(super) fn add(&self, source: Source) -> Rc<Place> {
+        let number = self.made.get();
+        self.made.set(number + 1);
         let mut places = self.places.borrow_mut();
-        places.add(index, source, Instant::now());
-        places.keep(index);
+        places.add(number, source, Instant::now());
+        places.keep(number);
+        Rc::new(Place { places: Rc::clone(&self.places), number })
     }
 
-    /// Its lane is open, and is not the socket of the handshake.
-    pub(super) fn opened_beside(&self, index: usize) {
-        if !self.counts_all {
-            self.remove(index);
-        }
-    }
-
-    pub(super) fn remove(&self, index: usize) {
-        self.places.borrow_mut().remove(index);
+    /// Whether those count as well whose lane is not the socket of the handshake.
+    pub(super) fn counts_all(&self) -> bool {
+        self.counts_all
     }
 }

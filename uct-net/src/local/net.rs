@@ -485,7 +485,7 @@ impl NetInner {
         let refused = |reason| Error::new(Stage::Handshake, peer, Status::EXCEEDS_LIMIT, reason);
         self.accepted.check(source, is_short).map_err(refused)?;
         let conn = self.add(peer)?;
-        self.accepted.add(conn.token().index(), source);
+        conn.take_place(self.accepted.add(source));
         Ok(conn)
     }
 
@@ -520,10 +520,9 @@ impl NetInner {
     pub(crate) fn remove(&self, token: Token) {
         let mut connections = self.connections.borrow_mut();
         if connections.get(token.index()).is_some_and(|conn| conn.token() == token) {
-            self.accepted.remove(token.index());
             let conn = connections.remove(token.index());
             drop(connections);
-            drop(conn);
+            conn.forget();
         }
     }
 

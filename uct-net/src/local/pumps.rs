@@ -61,6 +61,7 @@ impl Pumps {
         let waker = Waker::from(Arc::clone(&mark));
         // Something may have come already.
         waker.wake_by_ref();
+        conn.set_pump(waker.clone());
         place.insert(Lane { wrapped, mark, waker });
         reactor.rouse();
         Ok(transports)

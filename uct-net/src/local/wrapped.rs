@@ -15,6 +15,7 @@ use std::time::Duration;
 use socket2::{Domain, Socket, Type};
 use ucs::Error as Status;
 
+use super::accepted::Place;
 use super::bytes::Raw;
 use super::conn::Conn;
 use super::peer_loss::PeerLoss;
@@ -39,13 +40,15 @@ pub(crate) struct Wrapped {
     /// Leads to the transport, until nothing comes for it any more.
     inner: Watched<Raw>,
     conn: Weak<Conn>,
+    /// A caller's lane counts until its descriptors are given back.
+    _place: Option<Rc<Place>>,
     /// What has come from the peer, and TLS has not taken yet.
     received: Chunk,
     outgoing: Outgoing,
     incoming: Incoming,
     /// Something has come from the peer.
     has_begun: bool,
-    /// Time limit of the end, once one side has ended: for the rest that was sent, and the peer's own end.
+    /// Time limit of the end, once one side has ended or this side's connection is gone: for the rest that was sent, and the peer's own end.
     close_timeout: Duration,
     /// Its rest, once the end has begun.
     closing: Option<Sleep>,
@@ -125,6 +128,7 @@ impl Wrapped {
             outer: watch(outer)?,
             inner: watch(inner)?,
             conn: Rc::downgrade(conn),
+            _place: conn.place(),
             received: Chunk::default(),
             outgoing: Outgoing::Open,
             incoming: Incoming::Open,
@@ -156,15 +160,25 @@ impl Wrapped {
         if self.is_over() {
             return Poll::Ready(());
         }
-        let is_ending =
-            self.outgoing != Outgoing::Open || matches!(self.incoming, Incoming::Ended | Incoming::HungUp);
+        let is_ending = self.outgoing != Outgoing::Open
+            || matches!(self.incoming, Incoming::Ended | Incoming::HungUp)
+            || self.is_left();
         if is_ending {
             let (reactor, time) = (&self.reactor, self.close_timeout);
             let limit = self.closing.get_or_insert_with(|| reactor.sleep(time));
             ready!(limit.poll_due(context));
+            if self.outgoing == Outgoing::Open {
+                self.tls.send_close_notify();
+                self.outgoing = Outgoing::Last;
+            }
             return Poll::Ready(());
         }
         Poll::Pending
+    }
+
+    /// Whether the connection is gone. The transport keeps its end for the peer's endpoint, so it is not the first to end.
+    fn is_left(&self) -> bool {
+        self.conn.upgrade().is_none_or(|conn| conn.is_forgotten())
     }
 
     /// Whether nothing is left that has not been handed to the system.

@@ -248,3 +248,53 @@ fn peers_that_stop_anywhere_are_hung_up_on_and_honest_ones_are_served() {
     .expect("an honest caller is served");
     server.join().expect("the server's thread").expect("the server's side");
 }
+
+#[test]
+fn a_lane_whose_connection_is_gone_has_its_place_until_it_has_ended() {
+    let options = confidential();
+    let tls = options.tls.clone().map(|tls| tls.close_timeout(LIMIT * 60));
+    let client = options.clone();
+    let options = NetOptions { tls, max_connections: 1, ..options };
+    let (sender, receiver) = mpsc::channel();
+    let (gone, is_gone) = mpsc::channel();
+    let server = thread::spawn(move || {
+        let net = Net::new(&only_tcp(), options).expect("a net");
+        net.block_on(async {
+            let mut listener = net.listen("127.0.0.1:0").await?;
+            sender.send(listener.address()).expect("it is awaited");
+            listener.accept().await?.accept().await?.abort("enough");
+            // What is over is forgotten meanwhile.
+            net.sleep(Duration::from_millis(200)).await;
+            gone.send(()).expect("it is awaited");
+            let refused = listener.accept().await?.accept().await.expect_err("the place is taken");
+            assert!(refused.to_string().contains("max_connections"), "{refused}");
+            loop {
+                if let Ok(connection) = listener.accept().await?.accept().await {
+                    return connection.send(b"welcome").await;
+                }
+            }
+        })
+    });
+    let address = receiver.recv_timeout(LIMIT).expect("it listens");
+    let keeper = Net::new(&only_tcp(), client.clone()).expect("a net");
+    let kept = keeper.block_on(keeper.connect(&address)).expect("a connection");
+    // Nothing drives this net from here on, so its socket stays open.
+    is_gone.recv_timeout(LIMIT).expect("the connection is gone");
+    let net = Net::new(&only_tcp(), client).expect("a net");
+    let refused = net.block_on(net.connect(&address)).map(drop).expect_err("the place is taken");
+    assert!(refused.to_string().contains("max_connections"), "{refused}");
+    drop((kept, keeper));
+    let begun = std::time::Instant::now();
+    net.block_on(async {
+        let connection = loop {
+            match net.connect(&address).await {
+                Ok(connection) => break connection,
+                Err(error) => assert!(begun.elapsed() < LIMIT, "{error}"),
+            }
+        };
+        assert_eq!(&*connection.recv().within(LIMIT).await?, b"welcome");
+        Ok::<_, Error>(())
+    })
+    .expect("a caller is served once the lane has ended");
+    server.join().expect("the server's thread").expect("the server's side");
+}

@@ -16,11 +16,14 @@ mod wakers;
 use std::cell::{Cell, OnceCell, RefCell};
 use std::fmt;
 use std::rc::Rc;
+#[cfg(feature = "tls")]
+use std::task::Waker;
 
 pub(crate) use self::large::Large;
 pub(crate) use self::spans::Spans;
 use self::state::State;
 pub(crate) use self::state::Ticket;
+use super::accepted::Place;
 use super::agenda::Agenda;
 use super::lane::Lane;
 use super::message::KeptCount;
@@ -42,6 +45,13 @@ pub(crate) struct Conn {
     is_awaited: Cell<bool>,
     /// Its spans, from the end of the handshake to the first failure.
     spans: RefCell<Option<Spans>>,
+    /// Among those that callers have opened.
+    place: RefCell<Option<Rc<Place>>>,
+    /// The net has forgotten it; woken then is what moves the bytes of its lane.
+    #[cfg(feature = "tls")]
+    is_forgotten: Cell<bool>,
+    #[cfg(feature = "tls")]
+    pump: OnceCell<Waker>,
     /// Why the lane fails, if that is known before the transport notices.
     broken_lane: OnceCell<Error>,
     state: RefCell<State>,
@@ -69,6 +79,11 @@ impl Conn {
             waits_for_room: Cell::new(false),
             is_awaited: Cell::new(false),
             spans: RefCell::new(None),
+            place: RefCell::new(None),
+            #[cfg(feature = "tls")]
+            is_forgotten: Cell::new(false),
+            #[cfg(feature = "tls")]
+            pump: OnceCell::new(),
             broken_lane: OnceCell::new(),
             state: RefCell::new(State::new(window)),
         })
@@ -92,6 +107,46 @@ impl Conn {
         let _ = self.lane.set(lane);
         // The peer's first message may have come before.
         self.become_due();
+    }
+
+    /// It counts among those that callers have opened.
+    pub(crate) fn take_place(&self, place: Rc<Place>) {
+        self.place.replace(Some(place));
+    }
+
+    /// It does not count any more.
+    pub(crate) fn give_up_place(&self) {
+        drop(self.place.take());
+    }
+
+    /// The net has no entry for it any more. It counts for as long as a lane inside TLS needs to end.
+    pub(crate) fn forget(&self) {
+        self.give_up_place();
+        #[cfg(feature = "tls")]
+        {
+            self.is_forgotten.set(true);
+            if let Some(pump) = self.pump.get() {
+                pump.wake_by_ref();
+            }
+        }
+    }
+
+    /// Whether [`Conn::forget`] was called.
+    #[cfg(feature = "tls")]
+    pub(crate) fn is_forgotten(&self) -> bool {
+        self.is_forgotten.get()
+    }
+
+    /// Its lane's bytes are moved by what this wakes.
+    #[cfg(feature = "tls")]
+    pub(crate) fn set_pump(&self, pump: Waker) {
+        let _ = self.pump.set(pump);
+    }
+
+    /// Its place among those that callers have opened, if it has one.
+    #[cfg(feature = "tls")]
+    pub(crate) fn place(&self) -> Option<Rc<Place>> {
+        self.place.borrow().clone()
     }
 
     /// Has the engine call [`Conn::pump_due`] after the transports have returned.

@@ -257,8 +257,8 @@ impl<'a> Taking<'a> {
         let Some(lane) = self.lane else { return Err(self.steps.failed(Failure::NotAwaited)) };
         lane.guard.keep();
         let net = self.steps.net;
-        if lane.over_socket.is_none() {
-            net.accepted.opened_beside(lane.conn.token().index());
+        if lane.over_socket.is_none() && !net.accepted.counts_all() {
+            lane.conn.give_up_place();
         }
         let explanation = Explanation {
             chosen: lane::name(net, &lane.iface),
