@@ -19,7 +19,7 @@ const HEADER: usize = 6;
 /// Most fields of one frame.
 const MAX_FIELDS: usize = 64;
 
-/// The number of a field that must be understood.
+/// The number of a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Field(u16);
 
@@ -36,6 +36,8 @@ impl Field {
     pub(crate) const ENDPOINT: Field = Field(9);
     pub(crate) const NONCE: Field = Field(10);
     pub(crate) const PROOF: Field = Field(11);
+    /// One that an older side skips.
+    pub(crate) const OF_FIRST: Field = Field(12);
 
     fn tag(self) -> u16 {
         self.0 | MUST
@@ -50,10 +52,20 @@ pub(crate) struct Writer {
 }
 
 impl Writer {
-    pub(crate) fn field(mut self, field: Field, value: &[u8]) -> Writer {
+    /// A field that must be understood.
+    pub(crate) fn field(self, field: Field, value: &[u8]) -> Writer {
+        self.write(field, field.tag(), value)
+    }
+
+    /// A field without a value, which a side that does not know it skips.
+    pub(crate) fn mark(self, field: Field) -> Writer {
+        self.write(field, field.0, b"")
+    }
+
+    fn write(mut self, field: Field, tag: u16, value: &[u8]) -> Writer {
         debug_assert!(field.0 > self.last, "{field:?} behind {}", self.last);
         self.last = field.0;
-        self.bytes.extend_from_slice(&field.tag().to_le_bytes());
+        self.bytes.extend_from_slice(&tag.to_le_bytes());
         self.bytes.extend_from_slice(&(value.len() as u32).to_le_bytes());
         self.bytes.extend_from_slice(value);
         self
@@ -102,7 +114,12 @@ impl<'a> Fields<'a> {
         Ok(self.fields.remove(at).1)
     }
 
-    /// The same, of so many bytes.
+    /// Whether a field is there that [`Writer::mark`] writes.
+    pub(crate) fn has(&self, field: Field) -> bool {
+        self.fields.iter().any(|(tag, _)| *tag == field.0)
+    }
+
+    /// The value of a field that has to be there, of so many bytes.
     pub(crate) fn array<const N: usize>(&mut self, field: Field) -> Result<[u8; N], BadFrame> {
         let value = self.take(field)?;
         let problem = || format!("field {} of {} bytes where {N} are expected", field.0, value.len());

@@ -58,6 +58,8 @@ pub(crate) struct Client {
     hello: Option<Frame>,
     /// The server's end of the first lane, until a lane was chosen.
     first: Option<End>,
+    /// The server's answer about the first lane may still come.
+    has_given_up_first: bool,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -84,6 +86,7 @@ impl Client {
             key: key.map(|(key, nonce)| (key.to_vec(), nonce)),
             hello: Some(hello),
             first: None,
+            has_given_up_first: false,
         };
         let actions = match key {
             Some((_, nonce)) => {
@@ -126,7 +129,8 @@ impl Client {
             let mut actions = Actions::new();
             if let Failure::Bad(bad) = &failure
                 && bad.is_newer
-                && let Ok(farewell) = self.send(&Frame::Unable { reason: PeerText::new(&bad.reason) })
+                && let Ok(farewell) =
+                    self.send(&Frame::Unable { reason: PeerText::new(&bad.reason), of_first: false })
             {
                 actions = farewell;
             }
@@ -177,7 +181,12 @@ impl Client {
                 self.state = State::Message(way);
                 Ok(smallvec![if way.takes_socket() { Action::Take(end) } else { Action::Open(end) }])
             }
-            (State::Ready(_) | State::Message(Way::Direct), Frame::Unable { reason }) => {
+            // That of a lane that this side has given up by itself; the answer to a later one follows.
+            (State::Ready(_), Frame::Unable { of_first: true, .. }) if self.has_given_up_first => {
+                self.has_given_up_first = false;
+                Ok(Actions::new())
+            }
+            (State::Ready(_) | State::Message(Way::Direct), Frame::Unable { reason, .. }) => {
                 Ok(self.choose_again(format!("the peer: {reason}")))
             }
             (_, other) => Err(Failure::OutOfOrder(other.name())),
@@ -214,7 +223,7 @@ impl Client {
     fn give_up(&mut self, reason: &str) -> Result<Actions, Failure> {
         let State::Choice = self.state else { return Err(Failure::NotAwaited) };
         // The server would only see that this side is gone.
-        let mut actions = self.send(&Frame::Unable { reason: PeerText::new(reason) })?;
+        let mut actions = self.send(&Frame::Unable { reason: PeerText::new(reason), of_first: false })?;
         self.state = State::Over;
         actions.push(Action::Fail(Failure::Lane(reason.to_owned())));
         Ok(actions)
@@ -231,7 +240,10 @@ impl Client {
     fn lane_failed(&mut self, reason: String) -> Result<Actions, Failure> {
         match self.state {
             State::Message(way) if way.takes_socket() => Err(Failure::Lane(reason)),
-            State::Message(_) => Ok(self.choose_again(reason)),
+            State::Message(way) => {
+                self.has_given_up_first |= way.is_first();
+                Ok(self.choose_again(reason))
+            }
             _ => Err(Failure::NotAwaited),
         }
     }

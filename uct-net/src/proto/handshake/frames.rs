@@ -26,8 +26,9 @@ pub(crate) enum Frame {
     Propose(Way, Proposal),
     /// The server has opened the lane.
     Ready { end: End },
-    /// The server cannot open the lane; or the client has no lane to try, and this is the end.
-    Unable { reason: PeerText },
+    /// The server cannot open the lane; or the client has no lane to try, and this is the end. `of_first`: it is the first lane, which the
+    /// client may have given up by itself meanwhile.
+    Unable { reason: PeerText, of_first: bool },
     /// A message has crossed the lane both ways.
     Connected,
     /// The client knows a key, and asks whether the server does.
@@ -157,8 +158,10 @@ impl Frame {
                 let writer = writer.field(Field::ADDRESSES, &pack(addresses)?);
                 end.write(writer.field(Field::EXPLANATION, explanation.untrusted().as_bytes()))
             }
-            Frame::Refused { reason } | Frame::Unable { reason } => {
-                writer.field(Field::REASON, reason.untrusted().as_bytes())
+            Frame::Refused { reason } => writer.field(Field::REASON, reason.untrusted().as_bytes()),
+            Frame::Unable { reason, of_first } => {
+                let writer = writer.field(Field::REASON, reason.untrusted().as_bytes());
+                if *of_first { writer.mark(Field::OF_FIRST) } else { writer }
             }
             Frame::Propose(_, Proposal { own, theirs, end }) => {
                 let writer = writer.field(Field::OWN, &pack_one(own)?);
@@ -186,7 +189,10 @@ impl Frame {
             },
             3 => Frame::Refused { reason: fields.take(Field::REASON).map(PeerText::new)? },
             5 => Frame::Ready { end: End::read(&mut fields)? },
-            6 => Frame::Unable { reason: fields.take(Field::REASON).map(PeerText::new)? },
+            6 => Frame::Unable {
+                reason: fields.take(Field::REASON).map(PeerText::new)?,
+                of_first: fields.has(Field::OF_FIRST),
+            },
             7 => Frame::Connected,
             8 => Frame::Ask { nonce: fields.array(Field::NONCE)? },
             9 => Frame::Challenge { nonce: fields.array(Field::NONCE)?, proof: fields.array(Field::PROOF)? },
@@ -256,7 +262,7 @@ mod tests {
             },
             Frame::Refused { reason: PeerText::new("no\n") },
             Frame::Ready { end },
-            Frame::Unable { reason: PeerText::new("not \"that\" one") },
+            Frame::Unable { reason: PeerText::new("not \"that\" one"), of_first: false },
             Frame::Connected,
             Frame::Ask { nonce: [1; 32] },
             Frame::Challenge { nonce: [2; 32], proof: [3; 32] },
@@ -272,6 +278,16 @@ mod tests {
         for frame in frames() {
             assert_eq!(Frame::parse(frame.number(), &frame.body().unwrap()), Ok(frame));
         }
+    }
+
+    #[test]
+    fn an_older_side_reads_an_answer_without_what_it_is_about() {
+        let answer = |of_first| Frame::Unable { reason: PeerText::new("no"), of_first };
+        let (marked, plain) = (answer(true).body().unwrap(), answer(false).body().unwrap());
+        assert_eq!(Frame::parse(6, &marked), Ok(answer(true)));
+        assert_eq!(Frame::parse(6, &plain), Ok(answer(false)));
+        // The field's tag permits to skip it.
+        assert_eq!((&marked[..plain.len()], &marked[plain.len()..][..2]), (&plain[..], &[12, 0][..]));
     }
 
     #[test]

@@ -54,6 +54,9 @@
 //! In place of any frame the server may send Refused, with the reason, which is the end. Once the socket of the handshake is the lane on its
 //! side, it aborts the connection over that lane.
 //!
+//! An Unable about the first lane says so: both sides may find out by themselves that it does not work, and then that frame comes when the client
+//! waits for the answer to its next one.
+//!
 //! So "connected" means that a message has crossed both ways.
 
 pub(crate) mod auth;

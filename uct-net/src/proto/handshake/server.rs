@@ -185,7 +185,7 @@ impl Server {
                 Ok(smallvec![Action::Introduced { private, addresses }])
             }
             (State::Choice | State::Use, Frame::Propose(way, proposal)) => self.open(way, proposal),
-            (State::Choice | State::Use, Frame::Unable { reason }) => Err(Failure::GaveUp(reason)),
+            (State::Choice | State::Use, Frame::Unable { reason, .. }) => Err(Failure::GaveUp(reason)),
             (State::Use, Frame::Connected) => {
                 self.state = State::Message { over_socket: false };
                 Ok(Actions::new())
@@ -228,9 +228,9 @@ impl Server {
         match self.state {
             // The client sends no frame any more.
             State::Opening(Way::Takeover) => Err(Failure::Lane(reason)),
-            State::Opening(_) => {
+            State::Opening(way) => {
                 self.state = State::Choice;
-                self.send(&Frame::Unable { reason: PeerText::new(reason) })
+                self.send(&Frame::Unable { reason: PeerText::new(reason), of_first: way.is_first() })
             }
             _ => Err(Failure::NotAwaited),
         }

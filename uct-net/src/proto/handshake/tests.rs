@@ -226,6 +226,45 @@ fn lanes_that_fail_are_followed_by_others_and_at_last_by_the_socket() {
     pair.connected(true);
 }
 
+/// Both sides find out by themselves that the first lane does not work: the server's answer comes when the client waits for another one.
+#[test]
+fn an_answer_about_the_first_lane_is_not_taken_for_one_about_the_next() {
+    for next in [false, true] {
+        let mut pair = Pair::introduced(Some(KEY), Some(KEY));
+        pair.chosen(false, end(7));
+        pair.opens(Way::Direct);
+        assert_eq!(pair.next_of_client(), client::Action::Open(end(100)));
+        pair.tell_client(client::Input::LaneFailed("refused".to_owned()));
+        assert_eq!(pair.next_of_client(), client::Action::Choose(Some("refused".to_owned())));
+        pair.tell_client(client::Input::Chosen { over_socket: next, proposal: proposal(end(8)) });
+        pair.tell_server(server::Input::Unable("not the first".to_owned()));
+        pair.run();
+        pair.opens(if next { Way::Over } else { Way::Lane });
+        assert!(pair.of_client.is_empty(), "{:?}", pair.of_client);
+        pair.tell_server(server::Input::Opened(end(101)));
+        pair.run();
+        let opens = if next { client::Action::Take(end(101)) } else { client::Action::Open(end(101)) };
+        assert_eq!(pair.next_of_client(), opens);
+        pair.connected(next);
+    }
+}
+
+#[test]
+fn an_answer_about_the_first_lane_is_passed_over_once() {
+    let mut pair = Pair::introduced(None, None);
+    pair.chosen(false, end(7));
+    pair.next_of_client();
+    pair.tell_client(client::Input::LaneFailed("refused".to_owned()));
+    pair.next_of_client();
+    let answer = raw(&bytes_of(&Frame::Unable { reason: PeerText::new("no"), of_first: true }));
+    pair.tell_client(client::Input::Chosen { over_socket: false, proposal: proposal(end(8)) });
+    pair.of_client.clear();
+    pair.tell_client(client::Input::Received(&answer));
+    assert!(pair.of_client.is_empty(), "{:?}", pair.of_client);
+    pair.tell_client(client::Input::Received(&answer));
+    assert_eq!(pair.next_of_client(), client::Action::Choose(Some("the peer: \"no\"".to_owned())));
+}
+
 #[test]
 fn a_client_without_a_lane_says_so() {
     let mut pair = Pair::introduced(None, None);
@@ -361,7 +400,7 @@ fn all() -> Vec<Frame> {
         Frame::Welcome { private, addresses, explanation, end: first },
         Frame::Refused { reason: PeerText::new("no") },
         Frame::Ready { end: end(5) },
-        Frame::Unable { reason: PeerText::new("not this one") },
+        Frame::Unable { reason: PeerText::new("not this one"), of_first: false },
         Frame::Connected,
         Frame::Ask { nonce: CLIENT },
         Frame::Challenge { nonce: SERVER, proof: [0; 32] },
