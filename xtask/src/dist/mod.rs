@@ -1,14 +1,11 @@
 //! `cargo xtask dist`: a tarball and a Debian package of what `install` installs.
-//! Built on `install`, tar and dpkg-deb.
-
-mod needs;
+//! Built on `install`, tar, dpkg-shlibdeps and dpkg-deb.
 
 use crate::apt::{self, Package};
 use crate::failure::{Context, Failure, Outcome};
 use crate::install::{self, DOC, Tree};
 use crate::process::{command, output, run as run_command};
 use crate::workspace::Workspace;
-use needs::Needs;
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -17,6 +14,7 @@ use std::time::Duration;
 const NEEDED: &[Package] = &[
     Package { name: "binutils", brings: "/usr/bin/strip" },
     Package { name: "dpkg", brings: "/usr/bin/dpkg-deb" },
+    Package { name: "dpkg-dev", brings: "/usr/bin/dpkg-shlibdeps" },
     Package { name: "gzip", brings: "/bin/gzip /usr/bin/gzip" },
     Package { name: "tar", brings: "/bin/tar /usr/bin/tar" },
 ];
@@ -63,7 +61,7 @@ fn debian(
     run_command(command("gzip").args(["--best", "--no-name", "--force"]).args(pages), LIMIT)?;
 
     let payload = files(&root.join("usr"))?;
-    let needs = Needs::of(&payload)?;
+    let depends = depends(directory, &payload)?;
     let size: u64 =
         payload.iter().filter_map(|file| file.metadata().ok()).map(|it| it.len().div_ceil(1024)).sum();
     let version = workspace.version();
@@ -73,28 +71,44 @@ fn debian(
          Architecture: {architecture}\n\
          Maintainer: The UCT developers <uct@localhost>\n\
          Installed-Size: {size}\n\
-         Depends: {}\n\
+         Depends: {depends}\n\
          Recommends: ibverbs-providers\n\
          Suggests: librdmacm1t64 | librdmacm1\n\
          Section: net\n\
          Priority: optional\n\
          Description: transports for programs that move data between processes\n \
          Programs, transport plugins and the C header of UCT: active messages, put,\n \
-         get and atomic operations over shared memory, TCP, InfiniBand and RoCE.\n",
-        needs.debian()?
+         get and atomic operations over shared memory, TCP, InfiniBand and RoCE.\n"
     );
     let about = root.join("DEBIAN");
     fs::create_dir(&about).context(|| format!("cannot make {}", about.display()))?;
-    let sums = output(command("md5sum").args(relative(root, &payload)).current_dir(root), LIMIT)?;
-    for (name, text) in [("control", control), ("md5sums", sums)] {
-        fs::write(about.join(name), text)
-            .context(|| format!("cannot write {}", about.join(name).display()))?;
-    }
+    let about = about.join("control");
+    fs::write(&about, control).context(|| format!("cannot write {}", about.display()))?;
     let package = directory.join(format!("uct_{version}_{architecture}.deb"));
     let mut pack: Command = command("dpkg-deb");
     pack.env("SOURCE_DATE_EPOCH", time).args(["--root-owner-group", "--build"]).arg(root).arg(&package);
     run_command(&mut pack, LIMIT)?;
     Ok(package)
+}
+
+/// The packages whose libraries the programs and plugins are linked to, as a control file lists them.
+fn depends(directory: &Path, files: &[PathBuf]) -> Outcome<String> {
+    let sources = directory.join("debian");
+    fs::create_dir_all(&sources).context(|| format!("cannot make {}", sources.display()))?;
+    // dpkg-shlibdeps runs in a tree of Debian sources only.
+    let control = sources.join("control");
+    fs::write(&control, "Source: uct\n\nPackage: uct\nArchitecture: any\n")
+        .context(|| format!("cannot write {}", control.display()))?;
+    let linked = |file: &&PathBuf| {
+        file.extension().is_some_and(|it| it == "so") || file.parent().is_some_and(|it| it.ends_with("bin"))
+    };
+    let mut shlibdeps = command("dpkg-shlibdeps");
+    shlibdeps.arg("-O").args(files.iter().filter(linked)).current_dir(directory);
+    let printed = output(&mut shlibdeps, LIMIT)?;
+    let packages = printed.lines().find_map(|line| line.strip_prefix("shlibs:Depends="));
+    packages
+        .map(str::to_owned)
+        .ok_or_else(|| Failure::new(format!("dpkg-shlibdeps named no package:\n{printed}")))
 }
 
 /// The file that Debian has for the licences.
@@ -122,10 +136,6 @@ fn files(directory: &Path) -> Outcome<Vec<PathBuf>> {
     Ok(found)
 }
 
-fn relative<'a>(root: &'a Path, files: &'a [PathBuf]) -> impl Iterator<Item = &'a Path> {
-    files.iter().filter_map(move |file| file.strip_prefix(root).ok())
-}
-
 /// The directory, with nothing in it: what an earlier version installed is not part of this one.
 fn emptied(directory: PathBuf) -> Outcome<PathBuf> {
     if directory.exists() {
@@ -142,4 +152,34 @@ fn time_of_commit(workspace: &Workspace) -> String {
     let mut log = command("git");
     log.args(["log", "-1", "--format=%ct"]).current_dir(workspace.root());
     output(&mut log, LIMIT).map_or_else(|_: Failure| "0".to_owned(), |time| time.trim().to_owned())
+}
+
+#[cfg(test)]
+#[path = "../../../ucs/testing/skip.rs"]
+mod skip;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_program_depends_on_the_c_library_and_what_is_no_program_is_refused() {
+        if !Path::new("/usr/bin/dpkg-shlibdeps").exists() {
+            return skip::skip("dpkg-dev", "there is no dpkg-shlibdeps, of the package dpkg-dev");
+        }
+        let place = tempfile::tempdir().unwrap();
+        let bin = place.path().join("bin");
+        fs::create_dir(&bin).unwrap();
+        let program = bin.join("program");
+        fs::copy(std::env::current_exe().unwrap(), &program).unwrap();
+        let page = place.path().join("page.1");
+        let packages = depends(place.path(), &[page.clone(), program]).unwrap();
+        assert!(packages.contains("libc6 (>= "), "{packages}");
+
+        assert!(depends(place.path(), &[page]).is_err());
+        let text = bin.join("text");
+        fs::write(&text, "no program").unwrap();
+        let failure = depends(place.path(), &[text]).unwrap_err().to_string();
+        assert!(failure.contains("named no package"), "{failure}");
+    }
 }
