@@ -43,7 +43,7 @@ ucs::config_struct! {
         /// Time without messages to a peer after which its ring is small again, and the memory that only much traffic needs is given
         /// back. Time after which a segment of a peer to which no key was used is unmapped.
         pub trim_timeout: Time = "1s",
-        /// Calls of progress from one poll of the sockets to the next; 8 ms, where calls are rarer than one in 31 µs. Sockets report
+        /// Calls of progress from one poll of the sockets to the next; 1 ms, where calls are rarer than one in 1 µs. Sockets report
         /// new connections and dead peers.
         pub poll_interval: u32 = "1024" in 1..=1_048_576,
         /// Directory of a socket for peers in other network namespaces; auto is /dev/shm if that is writable, none is no

@@ -18,9 +18,8 @@ pub(crate) const LINE_INTERVAL: u32 = 2;
 /// Calls for which a ring is not polled after a burst. Polling takes the cache line that the sender is about to write, and a receiver that is
 /// faster than the sender would do so for each message.
 const BURST_BACKOFF: u64 = 2;
-/// Time from one look to the next at most, or a call if that is longer. Each look is in a slow path, which polls the doorbell. Long enough that a
-/// call that takes some tens of microseconds, as on a busy machine or under an instrumented run, counts as fast: the slow path costs more.
-const LOOK_INTERVAL: Duration = Duration::from_millis(8);
+/// Time from one look to the next at most, or a call if that is longer. Each look is in a slow path, which polls the doorbell.
+const LOOK_INTERVAL: Duration = Duration::from_micros(250);
 /// Time after which an epoch ends, at the next look, if it has not had its calls yet.
 const EPOCH_INTERVAL: Duration = Duration::from_millis(1);
 
@@ -83,7 +82,7 @@ impl Schedule {
         self.calls.get() >= self.look_at.get() && self.look_at_tick(clock::ticks())
     }
 
-    /// Fast calls, up to 31 µs apart, have an epoch of as many calls: 1024 of them take 32 ms at most. That of slower ones ends at the next look.
+    /// Fast calls, up to 1 µs apart, have an epoch of as many calls: 1024 of them take 1 ms at most. That of slower ones ends at a look.
     #[inline(never)]
     fn look_at_tick(&self, now: u64) -> bool {
         let stride = match self.stride.look_again(now, self.fast_look, SLOW_PATH_INTERVAL) {
@@ -212,7 +211,7 @@ mod tests {
     fn an_epoch_ends_after_its_time_where_calls_are_rare() {
         let mut now = clock::ticks();
         // Pauses in microseconds, and the calls in which an epoch ends at the latest.
-        for (pause, most) in [(1, 1280), (10, 1280), (200, 41), (1000, 9), (50_000, 1)] {
+        for (pause, most) in [(1, 1280), (10, 128), (200, 7), (1000, 2), (50_000, 1)] {
             let schedule = Schedule::new(1024);
             let epochs = epochs(&schedule, &mut now, pause * 1000, 20);
             assert!(epochs[2..].iter().all(|&calls| calls <= most), "each {pause} µs: {epochs:?}");
@@ -230,7 +229,7 @@ mod tests {
         let (schedule, mut now) = (Schedule::new(1024), clock::ticks());
         epochs(&schedule, &mut now, 50, 3);
         let first = epochs(&schedule, &mut now, 200_000, 3);
-        assert!(first[0] <= SLOW_PATH_INTERVAL && first[1..].iter().all(|&calls| calls <= 41), "{first:?}");
+        assert!(first[0] <= SLOW_PATH_INTERVAL && first[1..].iter().all(|&calls| calls <= 7), "{first:?}");
     }
 
     #[test]
@@ -238,7 +237,7 @@ mod tests {
         let (schedule, mut now) = (Schedule::new(1024), clock::ticks());
         epochs(&schedule, &mut now, 200_000, 5);
         schedule.set_slow_path(SLOW_PATH_INTERVAL);
-        assert!(until_slow_path(&schedule) <= 41, "8 ms are over");
+        assert!(until_slow_path(&schedule) <= 2, "250 µs are over");
     }
 
     #[test]
