@@ -30,8 +30,9 @@ use crate::proto::handshake::GAVE_WAY;
 const BACKLOG: i32 = 4096;
 /// Attempts to find a port number that is free both for TCP and for the connection manager, if the system chooses it.
 const PORTS: u32 = 16;
-/// Callers that are taken, at most, before those that were taken go on.
-const ACCEPTS: usize = 64;
+/// Of the places of callers, those that are given anew at most before callers go on whose bytes have arrived: each is looked at several times
+/// before it gives way to those that came after it.
+const SHARE: usize = 8;
 /// Callers that are returned, at most, before other tasks have a turn: more may come than one task can accept.
 const IN_A_ROW: usize = 64;
 /// Connections that [`Listener::poll_open`] opens at once.
@@ -156,7 +157,13 @@ impl Listener {
         let mut is_asked = self.pause.is_some();
         let mut is_by_asked = self.by.is_none();
         let mut is_by_next = false;
-        let mut left = ACCEPTS;
+        if self.half_open.is_full() {
+            // What has arrived counts for callers that would give way. The driver may have looked many polls before: those that accept a burst
+            // take long.
+            let _ = self.net.reactor.turn(Duration::ZERO);
+        }
+        self.half_open.go_on(context);
+        let mut left = (self.net.options.max_half_open / SHARE).max(1);
         while !(is_asked && is_by_asked) && left > 0 && self.half_open.has_room(&self.net.reactor, context) {
             left -= 1;
             // In turns, so that many callers of one kind do not delay the others.
@@ -189,7 +196,6 @@ impl Listener {
             is_asked = pause.poll_due(context).is_pending();
             self.pause = is_asked.then_some(pause);
         }
-        self.half_open.go_on(context);
         if let Some(incoming) = self.half_open.take() {
             self.turn -= 1;
             return Poll::Ready(Ok(incoming));
@@ -220,7 +226,10 @@ impl Listener {
     pub(crate) fn poll_open(&mut self, context: &mut Context<'_>) -> Poll<Result<Connection>> {
         let mut refused = Ok(());
         let mut has_room = true;
-        while has_room {
+        self.opening.go_on(context);
+        let mut left = MAX_OPENING / SHARE;
+        while left > 0 {
+            left -= 1;
             has_room = self.opening.has_room(&self.net.reactor, context);
             if !has_room {
                 break;
@@ -237,12 +246,11 @@ impl Listener {
                 Poll::Pending => break,
             }
         }
-        self.opening.go_on(context);
         if let Some(connection) = self.opening.take() {
             return Poll::Ready(Ok(connection));
         }
         refused?;
-        if !has_room && !self.opening.is_full() {
+        if left == 0 || !has_room && !self.opening.is_full() {
             // No task waits for the listener.
             context.waker().wake_by_ref();
         }

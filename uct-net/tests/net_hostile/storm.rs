@@ -296,6 +296,37 @@ fn callers_beyond_the_limit_wait_in_the_queue_of_the_system() {
     });
 }
 
+/// Callers in a listener's queue that say nothing.
+fn silent(address: &str, count: usize) -> Vec<TcpStream> {
+    (0..count).map(|_| TcpStream::connect(address).expect("the queue has room")).collect()
+}
+
+#[test]
+fn a_caller_whose_first_step_has_arrived_gives_way_to_none_of_those_that_come_at_once() {
+    const PLACES: usize = 8;
+    if !is_alone() {
+        return;
+    }
+    let options = NetOptions { max_half_open: PLACES, ..options() };
+    let net = uct_net::Net::new(&support::context(), options).expect("a net");
+    net.block_on(async {
+        let mut listener = net.listen("127.0.0.1:0").await.expect("a listener");
+        let address = listener.address().to_owned();
+        // Until callers give way at once.
+        let _first = silent(&address, PLACES + 1);
+        assert!(net.within(Duration::from_millis(1200), listener.accept()).await.is_none());
+        for _ in 0..HONEST {
+            let mut honest = TcpStream::connect(&address).expect("the queue has room");
+            assert!(net.within(Duration::from_millis(20), listener.accept()).await.is_none());
+            honest.write_all(&first_step()).expect("sent");
+            let _others = silent(&address, 10 * PLACES);
+            let served = net.within(LIMIT, listener.accept()).await.expect("it is not dropped");
+            let own = honest.local_addr().expect("an address").to_string();
+            assert_eq!(served.expect("a caller").peer(), own);
+        }
+    });
+}
+
 /// Callers that stall, each until the limit of its stage.
 const STALLED: usize = 10;
 /// The only limit that is to be reached: what has to come in time has [`LIMIT`].
