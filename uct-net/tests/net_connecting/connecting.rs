@@ -332,8 +332,8 @@ fn a_shared_key_admits_peers_that_know_it_and_reveals_nothing_to_others() {
         },
         async |net, address| {
             let refused = |options: NetOptions| {
-                let stranger = support::net(options);
-                stranger.block_on(async { stranger.connect(&address).await }).expect_err("refused")
+                let keyless = support::net(options);
+                keyless.block_on(async { keyless.connect(&address).await }).expect_err("refused")
             };
             let error = refused(with_key("sixteen other bytes"));
             assert_eq!(error.status, Status::REJECTED);

@@ -59,16 +59,16 @@ fn callers_that_send_random_bytes_do_not_keep_honest_ones_away() {
             let mut random = Random(seed);
             let mut open = Vec::new();
             for round in 0..rounds {
-                let mut stranger = TcpStream::connect(&address).expect("the listener lives");
+                let mut attacker = TcpStream::connect(&address).expect("the listener lives");
                 let words = match random.below(4) {
                     0 => b"GET / HTTP/1.1\r\n\r\n".to_vec(),
                     1 => (0..random.below(2000)).map(|_| random.next() as u8).collect(),
                     2 => frame(&mut random),
                     _ => Vec::new(),
                 };
-                let _ = stranger.write_all(&words);
+                let _ = attacker.write_all(&words);
                 if random.below(2) == 0 {
-                    open.push(stranger);
+                    open.push(attacker);
                 }
                 if open.len() > 100 {
                     open.swap_remove(random.below(100));

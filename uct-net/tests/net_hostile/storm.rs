@@ -1,23 +1,25 @@
-//! Many connections at once and one after the other, with strangers beside: all are served, and everything is given back.
+//! Many connections at once and one after the other, with attackers beside: all are served, and everything is given back.
 
-use std::collections::VecDeque;
+mod attackers;
+mod beside;
+mod other_user;
+
 use std::fs::File;
-use std::io::{Read, Write};
+use std::io::Write;
 use std::net::TcpStream;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, mpsc};
+use std::sync::mpsc;
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
 use crate::support::alone::is_alone;
 use crate::support::raw::Raw;
 use crate::support::{self, LIMIT, child, net, pair, raw};
-use futures_util::future::{Either, FutureExt, pending, select};
-use futures_util::stream::FuturesUnordered;
+use attackers::Attackers;
+use beside::{HONEST, Proof, serve_all, serves};
 use futures_util::{StreamExt, TryStreamExt, stream};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use uct_net::NetOptions;
-use uct_net::local::{Connection, Incoming, Listener, Net};
+use uct_net::local::{Incoming, Listener, Net};
 
 const TRANSPORTS: [&str; 2] = ["posix/memory", "tcp/lo"];
 
@@ -46,76 +48,6 @@ fn options() -> NetOptions {
 
 /// So many calls at a time. With more of them than its queue has places, the system resets some.
 const CALLS: usize = 1000;
-
-/// Callers that send random bytes, half a frame or nothing, until `stop` is set.
-struct Strangers {
-    stop: Arc<AtomicBool>,
-    thread: Option<std::thread::JoinHandle<()>>,
-}
-
-impl Strangers {
-    fn at(address: &str) -> Strangers {
-        let words = ["GET / HTTP/1.1\r\n\r\n", "UCTN\x05\x01", ""];
-        Strangers::run(address, 20, words.map(|words| words.as_bytes().to_vec()).to_vec(), |_| true)
-    }
-
-    /// So many that send this and then nothing, and stay until the listener closes them. Another one comes then.
-    fn that_stay(address: &str, held: usize, words: Vec<u8>) -> Strangers {
-        Strangers::run(address, held, vec![words], |stranger| {
-            stranger.set_nonblocking(true).expect("set");
-            // An answer, and then the end.
-            loop {
-                match stranger.read(&mut [0; 1 << 16]) {
-                    Ok(1..) => {}
-                    Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => return false,
-                    _ => return true,
-                }
-            }
-        })
-    }
-
-    /// One more than `held` of them at a time; the oldest goes when it `may`.
-    fn run(
-        address: &str,
-        held: usize,
-        words: Vec<Vec<u8>>,
-        may: impl Fn(&mut TcpStream) -> bool + Send + 'static,
-    ) -> Strangers {
-        let stop = Arc::new(AtomicBool::new(false));
-        let (address, is_over) = (address.to_owned(), Arc::clone(&stop));
-        let (all, are_there) = mpsc::channel();
-        let thread = std::thread::spawn(move || {
-            let mut open = VecDeque::new();
-            let mut round = 0;
-            // SYNC: pairs with the store in `drop`.
-            while !is_over.load(Ordering::Acquire) {
-                if open.len() > held {
-                    let _ = all.send(());
-                    std::thread::sleep(Duration::from_millis(1));
-                    if !open.front_mut().is_some_and(&may) {
-                        continue;
-                    }
-                    open.pop_front();
-                }
-                if let Ok(mut stranger) = TcpStream::connect(&address) {
-                    let _ = stranger.write_all(&words[round % words.len()]);
-                    open.push_back(stranger);
-                }
-                round += 1;
-            }
-        });
-        are_there.recv_timeout(LIMIT).expect("as many strangers as there are to be");
-        Strangers { stop, thread: Some(thread) }
-    }
-}
-
-impl Drop for Strangers {
-    fn drop(&mut self) {
-        // SYNC: pairs with the load of the thread.
-        self.stop.store(true, Ordering::Release);
-        let _ = self.thread.take().map(std::thread::JoinHandle::join);
-    }
-}
 
 /// How many connections this process is to serve over tcp, if it is the listener's.
 const SERVED: &str = "UCT_NET_TEST_SERVED";
@@ -153,10 +85,10 @@ async fn serve(listener: &mut Listener, count: usize) -> uct_net::Result {
     Ok(())
 }
 
-/// Opens so many connections, with strangers beside, and has a message echoed over each.
+/// Opens so many connections, with attackers beside, and has a message echoed over each.
 async fn call(net: &Net, address: &str, transport: &str, count: usize) -> uct_net::Result {
     let (start, before) = (Instant::now(), resident());
-    let strangers = Strangers::at(address);
+    let attackers = Attackers::of_any_kind(address);
     let calls = (0..count).map(|_| net.connect(address).require(transport).into_future());
     let connecting = stream::iter(calls).buffer_unordered(CALLS.min(count)).try_collect();
     let connections: Vec<_> = net.within(LIMIT * 10, connecting).await.expect("connected in time")?;
@@ -171,7 +103,7 @@ async fn call(net: &Net, address: &str, transport: &str, count: usize) -> uct_ne
     for (number, connection) in connections.iter().enumerate() {
         assert_eq!(*connection.recv().within(LIMIT).await?, number.to_le_bytes());
     }
-    drop(strangers);
+    drop(attackers);
     for connection in &connections {
         connection.close().within(LIMIT).await?;
     }
@@ -179,7 +111,7 @@ async fn call(net: &Net, address: &str, transport: &str, count: usize) -> uct_ne
 }
 
 #[test]
-fn many_connections_at_once_over_shared_memory_are_served_with_strangers_beside() {
+fn many_connections_at_once_over_shared_memory_are_served_with_attackers_beside() {
     if !is_alone() {
         return;
     }
@@ -193,7 +125,7 @@ fn many_connections_at_once_over_shared_memory_are_served_with_strangers_beside(
 
 /// Each end of a connection over tcp has a descriptor, so the listener is a process of its own.
 #[test]
-fn many_connections_at_once_over_tcp_are_served_with_strangers_beside() {
+fn many_connections_at_once_over_tcp_are_served_with_attackers_beside() {
     if !is_alone() {
         return;
     }
@@ -252,7 +184,7 @@ fn connections_one_after_the_other_leave_nothing_behind() {
                 listener.accept().await?.accept().await.map(|_| ())
             },
             async move |net, address| {
-                let strangers = Strangers::at(&address);
+                let attackers = Attackers::of_any_kind(&address);
                 for number in 0..count {
                     let connection = net.connect(&address).require(transport).await?;
                     connection.send(&number.to_le_bytes()).await?;
@@ -260,7 +192,7 @@ fn connections_one_after_the_other_leave_nothing_behind() {
                         connection.close().within(LIMIT).await?;
                     }
                 }
-                drop(strangers);
+                drop(attackers);
                 while receiver.try_recv().is_err() {
                     net.sleep(Duration::from_millis(1)).await;
                 }
@@ -412,95 +344,6 @@ fn first_step() -> Vec<u8> {
     raw::frame(raw::HELLO, &Raw::new().hello_body())
 }
 
-/// Strangers that hold their connections, at a time, and callers that are served meanwhile.
-const HELD: usize = 200;
-const HONEST: usize = 20;
-
-/// Honest callers, one after the other, of the strangers' address and of another, over shared memory and over tcp, while strangers fill
-/// all places that they are given.
-async fn call_beside_strangers(net: &Net, address: &str, words: Vec<u8>) -> uct_net::Result {
-    let before = descriptors();
-    let strangers = Strangers::that_stay(address, HELD, words);
-    for number in 0..HONEST {
-        let source = ["127.0.0.1:0", "127.0.0.2:0"][number / 2 % 2].parse().expect("an address");
-        let connection = net.connect(address).from(source).require(TRANSPORTS[number % 2]).await?;
-        connection.send(&number.to_le_bytes()).await?;
-        assert_eq!(*connection.recv().within(LIMIT).await?, number.to_le_bytes());
-        // Places, and as many connections that are closed while they close.
-        let more = descriptors().saturating_sub(before + HELD);
-        assert!(more <= 64 + 128 + 64, "{more} descriptors on the listener's side");
-    }
-    drop(strangers);
-    Ok(())
-}
-
-/// Calls beside such strangers a listener that serves them one after the other.
-fn serve_beside_strangers(options: NetOptions, words: &[u8]) {
-    let words = words.to_vec();
-    pair(
-        options,
-        async |_net, mut listener| {
-            for _ in 0..HONEST {
-                let connection = listener.accept().await?.accept().await?;
-                let message = connection.recv().within(LIMIT).await?;
-                connection.send(&message).await?;
-            }
-            Ok(())
-        },
-        async move |net, address| call_beside_strangers(net, &address, words).await,
-    );
-}
-
-#[test]
-fn strangers_without_end_that_say_nothing_keep_no_honest_caller_out_of_a_listener() {
-    if !is_alone() {
-        return;
-    }
-    serve_beside_strangers(options(), b"");
-}
-
-#[test]
-fn strangers_without_end_keep_no_caller_with_the_key_out_of_a_listener() {
-    if !is_alone() {
-        return;
-    }
-    // The first frame of the proof.
-    let ask = raw::frame(raw::ASK, &raw::field(raw::NONCE, &[7; 32]));
-    let keyed = NetOptions { shared_key: Some(vec![7; 32]), ..options() };
-    serve_beside_strangers(keyed, &ask);
-}
-
-/// Calls beside such strangers a listener that serves a stream for each caller.
-fn stream_beside_strangers(words: Vec<u8>) {
-    let server = uct_net::Net::new(&support::context(), options()).expect("a net");
-    let mut streams = server.block_on(server.listen("127.0.0.1:0")).expect("a listener").into_streams();
-    let address = streams.address().to_owned();
-    let serving = std::thread::spawn(move || {
-        server.block_on(async {
-            let mut served = Vec::new();
-            for _ in 0..HONEST {
-                let stream = streams.next().await;
-                let connection = stream.connection();
-                let message = connection.recv().await.expect("a message");
-                connection.send(&message).await.expect("it is sent");
-                served.push(stream);
-            }
-        });
-    });
-    let net = net(options());
-    net.block_on(call_beside_strangers(&net, &address, words)).expect("the client's side");
-    serving.join().expect("the server's thread");
-}
-
-#[test]
-fn strangers_without_end_that_stop_in_any_step_keep_no_honest_caller_out_of_streams() {
-    if !is_alone() {
-        return;
-    }
-    stream_beside_strangers(Vec::new());
-    stream_beside_strangers(first_step());
-}
-
 /// How many of these callers a listener has answered, or hung up on.
 fn answered(callers: &[TcpStream]) -> usize {
     callers.iter().filter(|caller| caller.peek(&mut [0]).is_ok()).count()
@@ -567,18 +410,14 @@ fn a_poll_of_streams_begins_a_bounded_number_of_connections_whatever_the_queue_h
     }
 }
 
-/// Descriptors that the process may have which is a listener that strangers hold connections to.
-const PERMITTED: &str = "UCT_NET_TEST_PERMITTED";
-
-/// Echoes what comes over a connection until its end.
-async fn echo(incoming: Incoming) {
-    let Ok(connection) = incoming.accept().await else { return };
-    while let Ok(message) = connection.recv().await {
-        if connection.send(&message).await.is_err() {
-            return;
-        }
-    }
+/// The process of another user.
+#[test]
+fn another_user() {
+    other_user::play();
 }
+
+/// Descriptors that the process may have which is a listener that one source holds all connections to.
+const PERMITTED: &str = "UCT_NET_TEST_PERMITTED";
 
 #[test]
 fn a_listener_with_few_descriptors() {
@@ -590,23 +429,8 @@ fn a_listener_with_few_descriptors() {
     net.block_on(async {
         let mut listener = net.listen("127.0.0.1:0").await.expect("a listener");
         println!("port {}", listener.port().expect("a port"));
-        let mut held = FuturesUnordered::from_iter([pending().boxed_local()]);
-        loop {
-            match select(std::pin::pin!(listener.accept()), held.select_next_some()).await {
-                Either::Left((incoming, _)) => held.push(echo(incoming.expect("a caller")).boxed_local()),
-                Either::Right(_) => {}
-            }
-        }
+        serve_all(&net, &mut listener, || false).await;
     });
-}
-
-/// A connection over which something was sent.
-async fn used(net: &Net, address: &str, source: &str, transport: &str) -> uct_net::Result<Connection> {
-    let source = source.parse().expect("an address");
-    let connection = net.connect(address).from(source).require(transport).await?;
-    connection.send(b"used").await?;
-    assert_eq!(*connection.recv().within(LIMIT).await?, *b"used");
-    Ok(connection)
 }
 
 #[test]
@@ -617,10 +441,14 @@ fn a_source_that_holds_all_the_connections_it_can_leaves_room_for_others() {
     let mut server = child::start(a_listener_with_few_descriptors, (PERMITTED, "200"));
     let (port, _output) = child::line(&mut server.0, "port");
     let (net, address) = (net(options()), format!("127.0.0.1:{port}"));
+    let used = |source: &str, transport| {
+        let source = Some(source.parse().expect("an address"));
+        serves((&net, Proof::Nothing), &address, source, transport)
+    };
     net.block_on(async {
         let mut held = Vec::new();
         let refusal = loop {
-            match used(&net, &address, "127.0.0.1:0", "tcp/lo").await {
+            match used("127.0.0.1:0", "tcp/lo").await {
                 Ok(connection) => held.push(connection),
                 Err(error) => break error,
             }
@@ -631,7 +459,7 @@ fn a_source_that_holds_all_the_connections_it_can_leaves_room_for_others() {
         assert!(refusal.to_string().contains("max_connections_per_source"), "{refusal}");
         for number in 0..HONEST {
             let transport = TRANSPORTS[number % 2];
-            let connection = used(&net, &address, "127.0.0.2:0", transport).await;
+            let connection = used("127.0.0.2:0", transport).await;
             connection.expect("another source has room").close().await.expect("closed");
         }
         // They are there, and their source has room again when they go.
@@ -641,7 +469,7 @@ fn a_source_that_holds_all_the_connections_it_can_leaves_room_for_others() {
         }
         held.pop().expect("a connection").close().within(LIMIT).await.expect("closed");
         let begun = Instant::now();
-        while let Err(error) = used(&net, &address, "127.0.0.1:0", "tcp/lo").await {
+        while let Err(error) = used("127.0.0.1:0", "tcp/lo").await {
             assert!(begun.elapsed() < LIMIT, "{error}");
         }
     });

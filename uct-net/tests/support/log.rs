@@ -1,4 +1,6 @@
-//! What a thread logs, down to level debug.
+//! What a thread logs.
+
+#![allow(dead_code, reason = "each test program uses a part")]
 
 use std::io::Write;
 use std::sync::{Arc, Mutex};
@@ -27,10 +29,19 @@ impl Write for Log {
     }
 }
 
-/// A log, and the subscriber that writes it.
+/// A log, and the subscriber that writes it: all lines, down to level debug.
 pub fn recorded() -> (Log, impl Subscriber + Send + Sync) {
+    recorded_at(LevelFilter::DEBUG)
+}
+
+/// The same for lines that a program has by default.
+pub fn warnings() -> (Log, impl Subscriber + Send + Sync) {
+    recorded_at(LevelFilter::WARN)
+}
+
+fn recorded_at(level: LevelFilter) -> (Log, impl Subscriber + Send + Sync) {
     let log = Log::default();
-    let to_log = tracing_subscriber::fmt().with_max_level(LevelFilter::DEBUG).with_ansi(false);
+    let to_log = tracing_subscriber::fmt().with_max_level(level).with_ansi(false);
     let subscriber = to_log.with_writer(Mutex::new(log.clone())).finish();
     (log, subscriber)
 }

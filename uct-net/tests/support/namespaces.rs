@@ -29,15 +29,17 @@ const NO_HARDWARE: &str = "02:00:00:00:09:03";
 
 /// Runs `work` in a thread that is in the network namespace of a process.
 pub fn inside<T: Send + 'static>(process: u32, work: impl FnOnce() -> T + Send + 'static) -> JoinHandle<T> {
-    let namespace = File::open(format!("/proc/{process}/ns/net")).expect("the process is there");
     thread::spawn(move || {
-        rustix::thread::move_into_link_name_space(
-            namespace.as_fd(),
-            Some(rustix::thread::LinkNameSpaceType::Network),
-        )
-        .expect("root may enter a namespace");
+        enter(process);
         work()
     })
+}
+
+/// Moves this thread into the network namespace of a process.
+pub fn enter(process: u32) {
+    let namespace = File::open(format!("/proc/{process}/ns/net")).expect("the process is there");
+    let kind = Some(rustix::thread::LinkNameSpaceType::Network);
+    rustix::thread::move_into_link_name_space(namespace.as_fd(), kind).expect("root may enter a namespace");
 }
 
 /// Runs `ip` (iproute2) in the namespace of this thread.
@@ -104,6 +106,11 @@ pub fn set_mtu(bytes: u32) {
 /// Loses all packets that the far end sends, from now on or no longer. Called there.
 pub fn lose_packets(is_lost: bool) {
     neighbour(NEAR, if is_lost { NO_HARDWARE } else { NEAR_HARDWARE });
+}
+
+/// Gives the loopback device of the namespace of this thread one more address, with the length of its network.
+pub fn add_to_loopback(address: &str) {
+    ip(&format!("addr add {address} dev lo"));
 }
 
 /// Adds pairs of devices to the namespace of this thread, each with an address of its own: 10.`net`.….

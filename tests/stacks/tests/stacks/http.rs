@@ -1,4 +1,7 @@
-//! HTTP/1.1 by hyper, both sides; and axum behind hyper's pooled client.
+//! HTTP/1.1 by hyper, both sides; and axum behind hyper's pooled client, also beside callers that stall.
+
+use std::io::Write;
+use std::net::TcpStream;
 
 use axum::Router;
 use axum::body::Bytes;
@@ -13,7 +16,7 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use uct_net::UctConnector;
 
-use crate::roads::{Acceptor, Road, net, pattern, same_over_every_road};
+use crate::roads::{Acceptor, LIMIT, Road, net, net_with, pattern, same_over_every_road};
 
 type Body = Full<Bytes>;
 
@@ -116,4 +119,40 @@ where
 #[test]
 fn axum_answers_the_same_over_every_transport() {
     same_over_every_road(many_requests);
+}
+
+/// Callers of each kind: more than a server of streams has places for.
+const STALLED: usize = 200;
+
+/// Calls that say nothing, and calls that say who they are and choose no transport.
+fn stall(address: &str) -> Vec<TcpStream> {
+    // A Hello without private data and with no interface.
+    let hello = b"UCTN\x05\x01\0\0\x13\0\0\0\x01\x80\0\0\0\0\x02\x80\x07\0\0\0UCTA\x01\0\0";
+    let call = |number| {
+        let mut caller = TcpStream::connect(address).expect("it listens");
+        caller.write_all(&hello[..if number % 2 == 0 { 0 } else { hello.len() }]).expect("sent");
+        caller
+    };
+    (0..2 * STALLED).map(call).collect()
+}
+
+#[test]
+fn callers_that_stall_in_all_places_keep_no_request_out_of_axum() {
+    let runtime = tokio::runtime::Runtime::new().expect("a runtime");
+    runtime.block_on(async {
+        // Only that they give way lets others in.
+        let listener = net_with(2 * LIMIT).listen("127.0.0.1:0").await.expect("it listens");
+        let address = listener.address().to_owned();
+        let serving = tokio::spawn(async { axum::serve(listener.into_streams(), router()).await });
+        let stalled = stall(&address);
+        for number in 0..20 {
+            let connector = UctConnector::new(&net()).require(["posix", "tcp"][number % 2]);
+            let client = Client::builder(TokioExecutor::new()).build::<_, Body>(connector);
+            let request = client.get(format!("http://{address}/hello/{number}").parse().expect("an address"));
+            let reply = tokio::time::timeout(LIMIT, request).await.expect("an honest caller is served");
+            assert_eq!(reply.expect("a reply").status(), 200);
+        }
+        drop(stalled);
+        serving.abort();
+    });
 }

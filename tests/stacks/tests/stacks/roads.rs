@@ -45,16 +45,17 @@ pub struct Server {
 }
 
 pub fn net() -> Net {
+    net_with(Duration::from_secs(30))
+}
+
+/// With a limit for a step of the handshake.
+pub fn net_with(handshake_timeout: Duration) -> Net {
     let env = std::env::vars_os().filter(|(name, _)| name == "UCT_MODULE_DIR").collect();
     let sources = Sources { file: FileSource::None, env, overrides: Vec::new() };
     let context = Context::builder().sources(sources).build().expect("a context");
     Net::new(
         &context,
-        NetOptions {
-            lane_timeout: std::time::Duration::from_secs(20),
-            handshake_timeout: std::time::Duration::from_secs(30),
-            ..NetOptions::default()
-        },
+        NetOptions { lane_timeout: Duration::from_secs(20), handshake_timeout, ..NetOptions::default() },
     )
     .expect("a net")
 }
