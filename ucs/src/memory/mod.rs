@@ -9,12 +9,14 @@ pub mod allocate;
 pub mod fork;
 pub mod mapped;
 
+mod buffers;
 mod copy;
 mod kind;
 mod small;
 pub(crate) mod wiped;
 
 pub use allocate::{Allocation, Method, allocate};
+pub use buffers::{Buffer, BufferPool};
 pub use copy::{copy, copy_raw, move_raw};
 pub use kind::MemoryKind;
 pub use small::{copy_small, move_small};

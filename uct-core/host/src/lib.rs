@@ -54,6 +54,7 @@ pub use md::{
 };
 pub use resource::{DeviceKind, Resource};
 pub use stats::{Count, Counters};
+pub use ucs::memory::{Buffer, BufferPool};
 pub use ucs::{Error, Result, Status, clock, config as configuration, sys as system, units};
 pub use worker::{Worker, WorkerHandle};
 

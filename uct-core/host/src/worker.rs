@@ -18,6 +18,7 @@ use ucs::async_context::{AsyncContext, Mode};
 use ucs::clock::Deadline;
 use ucs::datastruct::callbackq::{CallbackId, CallbackQ, CallbackQHandle, OneshotKey};
 use ucs::event_set::{EventBuffer, EventFd, EventSet, Events};
+use ucs::memory::BufferPool;
 use ucs::memory::fork::ForkGuard;
 use ucs::pending_work::{PendingWork, WorkSource};
 use ucs::{Error, Result};
@@ -49,6 +50,8 @@ pub(crate) struct WorkerInner {
     closing: RefCell<Vec<Closing>>,
     /// A panic of an application's callback, until the transport's frames have returned.
     panic: RefCell<Option<Box<dyn Any + Send>>>,
+    /// For copies of received messages.
+    pub(crate) buffers: BufferPool,
     pub(crate) engine: Engine,
     events: EventSet,
     async_watched: Cell<bool>,
@@ -124,6 +127,7 @@ impl Worker {
                 wake: Arc::new(wake),
             },
             queue,
+            buffers: BufferPool::default(),
             depth: Cell::new(0),
             has_deferred: Cell::new(false),
             pending_work,
@@ -153,6 +157,11 @@ impl Worker {
     /// The context it was made from.
     pub fn context(&self) -> &Context {
         &self.inner.context
+    }
+
+    /// The memory that its interfaces copy received messages to. Bounded: it keeps up to [`BufferPool::MAX_SPARE`] bytes that are not in use.
+    pub fn buffers(&self) -> &BufferPool {
+        &self.inner.buffers
     }
 
     /// Makes progress on everything: receives, completions, pending requests, work of other threads. Never blocks.

@@ -6,17 +6,14 @@ use std::ops::Deref;
 use std::rc::Rc;
 
 use smallvec::SmallVec;
-use uct_host::{AmMessage, KeptMessage};
+use uct_host::{AmMessage, Buffer, KeptMessage};
 
 /// Messages below this are copied: keeping a buffer of the transport's for a few bytes costs it more.
 const COPIED: usize = 1024;
-/// Most messages of a thread that stay where they were received; further ones are copied.
+/// Most messages of a thread that stay in buffers of transports; further ones are copied.
 const MAX_KEPT: usize = 32;
 /// Messages up to this length need no memory beside their place.
 const INLINE: usize = 64;
-
-/// Bytes that belong to a message alone.
-pub(crate) type OwnBytes = SmallVec<[u8; INLINE]>;
 
 /// A received message; dereferences to its bytes. It may lie in a buffer of the transport, which is released by the drop.
 pub struct Message {
@@ -24,17 +21,28 @@ pub struct Message {
 }
 
 enum Place {
-    Own(OwnBytes),
-    Kept(Kept),
+    Own(SmallVec<[u8; INLINE]>),
+    Large(Large),
 }
 
-/// In a buffer of the transport's.
-struct Kept {
-    message: KeptMessage,
+struct Large {
+    place: LargePlace,
     /// Where the payload begins.
     start: usize,
-    #[expect(dead_code, reason = "counts until it is dropped")]
-    counted: Counted,
+}
+
+enum LargePlace {
+    /// In memory that later messages use again.
+    Buffer(Buffer),
+    /// In a buffer of the transport's.
+    Kept(KeptMessage, #[expect(dead_code, reason = "counts until it is dropped")] Counted),
+}
+
+/// Bytes that belong to a message alone, for any thread.
+pub(crate) enum OwnBytes {
+    Own(SmallVec<[u8; INLINE]>),
+    /// From a place on.
+    Buffer(Buffer, usize),
 }
 
 /// How many messages of a thread lie in buffers of transports: without a bound they would leave the transports none.
@@ -62,31 +70,46 @@ impl Message {
     /// What the transport delivered, without the `start` bytes ahead of the payload. Where that saves a copy it stays in the
     /// transport's buffer.
     pub(crate) fn received(message: AmMessage<'_>, start: usize, kept: &KeptCount) -> Message {
-        if message.len() >= COPIED
-            && let Some(counted) = kept.take()
-        {
-            return Message { place: Place::Kept(Kept { message: message.keep(), start, counted }) };
+        if message.len() < COPIED {
+            return Message { place: Place::Own(SmallVec::from_slice(&message[start..])) };
         }
-        Message { place: Place::Own(OwnBytes::from_slice(&message[start..])) }
+        let place = match kept.take() {
+            None => LargePlace::Buffer(message.into_copy()),
+            // A transport whose messages are copied anyway has no buffer to lose.
+            Some(counted) => match message.keep().into_copy() {
+                Ok(copy) => LargePlace::Buffer(copy),
+                Err(message) => LargePlace::Kept(message, counted),
+            },
+        };
+        Message { place: Place::Large(Large { place, start }) }
     }
 
-    pub(crate) fn assembled(bytes: Vec<u8>) -> Message {
-        Message { place: Place::Own(OwnBytes::from_vec(bytes)) }
+    /// One that was put together of parts.
+    pub(crate) fn assembled(buffer: Buffer) -> Message {
+        Message { place: Place::Large(Large { place: LargePlace::Buffer(buffer.fitted()), start: 0 }) }
+    }
+
+    /// One that was read from the peer's memory.
+    pub(crate) fn fetched(bytes: Vec<u8>) -> Message {
+        Message { place: Place::Own(SmallVec::from_vec(bytes)) }
     }
 
     /// The bytes if they are the message's own, or else the message.
     pub(crate) fn into_own(self) -> Result<OwnBytes, Message> {
         match self.place {
-            Place::Own(bytes) => Ok(bytes),
+            Place::Own(bytes) => Ok(OwnBytes::Own(bytes)),
+            Place::Large(Large { place: LargePlace::Buffer(buffer), start }) => {
+                Ok(OwnBytes::Buffer(buffer, start))
+            }
             place => Err(Message { place }),
         }
     }
 
     /// The bytes. Short ones, and those in a buffer of the transport, are copied.
     pub fn into_vec(self) -> Vec<u8> {
-        match self.place {
-            Place::Own(bytes) => bytes.into_vec(),
-            Place::Kept(kept) => kept.bytes().to_vec(),
+        match self.into_own() {
+            Ok(bytes) => bytes.into_vec(),
+            Err(message) => message.to_vec(),
         }
     }
 }
@@ -97,14 +120,35 @@ impl Deref for Message {
     fn deref(&self) -> &[u8] {
         match &self.place {
             Place::Own(bytes) => bytes,
-            Place::Kept(kept) => kept.bytes(),
+            Place::Large(Large { place, start }) => match place {
+                LargePlace::Buffer(buffer) => &buffer[*start..],
+                LargePlace::Kept(message, _) => &message[*start..],
+            },
         }
     }
 }
 
-impl Kept {
-    fn bytes(&self) -> &[u8] {
-        &self.message[self.start..]
+impl OwnBytes {
+    pub(crate) fn into_vec(self) -> Vec<u8> {
+        match self {
+            OwnBytes::Own(bytes) => bytes.into_vec(),
+            OwnBytes::Buffer(buffer, start) => {
+                let mut bytes = buffer.into_vec();
+                bytes.drain(..start);
+                bytes
+            }
+        }
+    }
+}
+
+impl Deref for OwnBytes {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            OwnBytes::Own(bytes) => bytes,
+            OwnBytes::Buffer(buffer, start) => &buffer[*start..],
+        }
     }
 }
 

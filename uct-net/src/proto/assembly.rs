@@ -1,5 +1,7 @@
 //! A message in parts, put together.
 
+use ucs::memory::{Buffer, BufferPool};
+
 /// Why a part is not added.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Refused {
@@ -10,38 +12,56 @@ pub(crate) enum Refused {
 }
 
 /// The parts of one message so far. It takes the memory of what has arrived, not of what was announced: nothing is.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct Assembly {
-    bytes: Vec<u8>,
-    begun: bool,
+    buffers: BufferPool,
+    /// Once a part has arrived, until the last one has.
+    bytes: Option<Vec<u8>>,
+    /// Length of the message before.
+    previous: usize,
 }
 
 impl Assembly {
+    pub(crate) fn new(buffers: &BufferPool) -> Assembly {
+        Assembly { buffers: buffers.clone(), bytes: None, previous: 0 }
+    }
+
     /// Whether a part has arrived and the last one has not.
     pub(crate) fn is_begun(&self) -> bool {
-        self.begun
+        self.bytes.is_some()
     }
 
     /// Adds a part.
     pub(crate) fn part(&mut self, part: &[u8], limit: usize) -> Result<(), Refused> {
-        if part.len() > limit - self.bytes.len().min(limit) {
-            return Err(Refused::TooLong);
-        }
-        if self.bytes.try_reserve(part.len()).is_err() {
-            // It is never completed.
-            self.bytes = Vec::new();
-            return Err(Refused::NoMemory);
-        }
-        self.begun = true;
-        self.bytes.extend_from_slice(part);
-        Ok(())
+        self.put_together(part, limit).map(|bytes| self.bytes = Some(bytes))
     }
 
     /// Adds the last part; returns the message.
-    pub(crate) fn last(&mut self, part: &[u8], limit: usize) -> Result<Vec<u8>, Refused> {
-        self.part(part, limit)?;
-        self.begun = false;
-        Ok(std::mem::take(&mut self.bytes))
+    pub(crate) fn last(&mut self, part: &[u8], limit: usize) -> Result<Buffer, Refused> {
+        let bytes = self.put_together(part, limit)?;
+        self.previous = bytes.len();
+        Ok(self.buffers.adopt(bytes))
+    }
+
+    /// What there is and a part. A message that gets no memory is never completed.
+    fn put_together(&mut self, part: &[u8], limit: usize) -> Result<Vec<u8>, Refused> {
+        let length = self.bytes.as_ref().map_or(0, |bytes| bytes.len());
+        if part.len() > limit - length.min(limit) {
+            return Err(Refused::TooLong);
+        }
+        let mut bytes = match self.bytes.take() {
+            Some(bytes) => bytes,
+            None => self.begin(part.len()).ok_or(Refused::NoMemory)?,
+        };
+        bytes.try_reserve(part.len()).map_err(|_| Refused::NoMemory)?;
+        bytes.extend_from_slice(part);
+        Ok(bytes)
+    }
+
+    /// Memory for a message of at least this length: as a rule it is as long as the one before.
+    fn begin(&self, length: usize) -> Option<Vec<u8>> {
+        let expected = self.previous.clamp(length, BufferPool::LARGEST.max(length));
+        self.buffers.try_take(expected).or_else(|_| self.buffers.try_take(length)).ok()
     }
 }
 
@@ -51,21 +71,47 @@ mod tests {
 
     #[test]
     fn parts_become_a_message_and_the_next_one_begins_empty() {
-        let mut assembly = Assembly::default();
+        let mut assembly = Assembly::new(&BufferPool::default());
         assert!(!assembly.is_begun());
         assembly.part(b"one ", 100).unwrap();
         assert!(assembly.is_begun());
-        assert_eq!(assembly.last(b"two", 100).unwrap(), b"one two");
+        assert_eq!(**assembly.last(b"two", 100).unwrap(), *b"one two");
         assert!(!assembly.is_begun());
-        assert_eq!(assembly.last(b"three", 5).unwrap(), b"three");
+        assert_eq!(**assembly.last(b"three", 5).unwrap(), *b"three");
     }
 
     #[test]
     fn a_message_that_is_too_long_is_refused_at_the_byte() {
-        let mut assembly = Assembly::default();
+        let mut assembly = Assembly::new(&BufferPool::default());
         assembly.part(&[0; 10], 10).unwrap();
         assert_eq!(assembly.part(&[0; 1], 10), Err(Refused::TooLong));
-        assert_eq!(assembly.last(&[0; 1], 10), Err(Refused::TooLong));
+        assert_eq!(assembly.last(&[0; 1], 10).err(), Some(Refused::TooLong));
         assert_eq!(assembly.last(&[], 10).unwrap().len(), 10);
+    }
+
+    #[test]
+    fn a_message_begins_with_the_memory_that_the_one_before_took() {
+        let pool = BufferPool::default();
+        let mut assembly = Assembly::new(&pool);
+        let mut assemble = |length: usize| {
+            let mut parts = vec![3; length];
+            let last = parts.split_off(length - 10);
+            for part in parts.chunks(4000) {
+                assembly.part(part, usize::MAX).unwrap();
+            }
+            assembly.last(&last, usize::MAX).unwrap()
+        };
+        let first = assemble(50_000);
+        let place = first.as_ptr().addr();
+        drop(first);
+        let second = assemble(40_000);
+        assert_eq!((second.as_ptr().addr(), &second[..]), (place, &[3; 40_000][..]));
+        let third = assemble(30_000);
+        assert!(third.len() == 30_000 && third.capacity() == 65_536, "it did not grow: {}", third.capacity());
+        drop((second, third));
+        // What is reserved ahead of what arrives is bounded.
+        assert_eq!(assemble(3 * BufferPool::LARGEST).len(), 3 * BufferPool::LARGEST);
+        assembly.part(b"few", usize::MAX).unwrap();
+        assert_eq!(assembly.last(b"", usize::MAX).unwrap().capacity(), BufferPool::LARGEST);
     }
 }

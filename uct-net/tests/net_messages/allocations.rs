@@ -1,38 +1,50 @@
-//! What an awaited message takes of the allocator.
+//! What awaited messages take of the allocator.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::time::Duration;
 
 use crate::support::{LIMIT, pair, patient};
-use uct_net::Wait;
+use uct_core::BufferPool;
+use uct_net::local::{Connection, Message};
+use uct_net::{NetOptions, Result, Wait};
 
-/// The system's allocator, which counts for each thread how often it was asked.
+/// The system's allocator, which counts for each thread how often it was asked, also for a kilobyte or more, and what is not freed.
 struct Counting;
 
 thread_local! {
     static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
+    static LARGE: Cell<u64> = const { Cell::new(0) };
+    static IN_USE: Cell<isize> = const { Cell::new(0) };
 }
 
-fn count() {
+fn count(size: usize) {
     ALLOCATIONS.set(ALLOCATIONS.get() + 1);
+    LARGE.set(LARGE.get() + u64::from(size >= 1024));
+    IN_USE.set(IN_USE.get() + size as isize);
+}
+
+fn count_free(size: usize) {
+    IN_USE.set(IN_USE.get() - size as isize);
 }
 
 // SAFETY: every call is passed on to the system's allocator as it is.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        count();
+        count(layout.size());
         // SAFETY: the caller's promise.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
+        count_free(layout.size());
         // SAFETY: the caller's promise; the memory is of this allocator.
         unsafe { System.dealloc(memory, layout) }
     }
 
     unsafe fn realloc(&self, memory: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        count();
+        count_free(layout.size());
+        count(size);
         // SAFETY: as for `dealloc`.
         unsafe { System.realloc(memory, layout, size) }
     }
@@ -55,7 +67,7 @@ async fn counted<T>(future: impl Future<Output = T>) -> (T, u64) {
 #[test]
 fn sending_and_receiving_a_small_message_allocate_nothing() {
     pair(
-        uct_net::NetOptions { wait: Wait::Spin, ..patient() },
+        NetOptions { wait: Wait::Spin, ..patient() },
         async |_net, mut listener| {
             let connection = listener.accept().await?.accept().await?;
             for _ in 0..WARM_UP + ROUNDS {
@@ -80,6 +92,124 @@ fn sending_and_receiving_a_small_message_allocate_nothing() {
             }
             assert_eq!(sent, 0, "allocations of {ROUNDS} messages that were sent");
             assert_eq!(received, 0, "allocations of a message that was received");
+            Ok(())
+        },
+    );
+}
+
+/// Messages that the server sends for each request: more than may stay in buffers of the transport.
+const BURST: usize = 64;
+
+/// The length of a message of a burst. Memory of a long one may be that of a short one next.
+fn length(round: usize, index: usize) -> usize {
+    8000 - (round * 7 + index * 101) % 3000
+}
+
+fn byte(round: usize, index: usize) -> u8 {
+    (round * 31 + index) as u8
+}
+
+/// Sends bursts of messages until the client has gone.
+async fn serve_bursts(connection: Connection, length: fn(usize, usize) -> usize) -> Result {
+    for round in 0.. {
+        match connection.recv().within(LIMIT).await {
+            Err(error) if error.is_closed_by_peer() => break,
+            request => request?,
+        };
+        for index in 0..BURST {
+            connection.send(&vec![byte(round, index); length(round, index)]).await?;
+        }
+    }
+    Ok(())
+}
+
+/// Requests a burst, and holds it.
+async fn burst(connection: &Connection, held: &mut Vec<Message>) -> Result {
+    connection.send(&[1]).await?;
+    for _ in 0..BURST {
+        held.push(connection.recv().within(LIMIT).await?);
+    }
+    Ok(())
+}
+
+#[test]
+fn bursts_of_large_messages_are_received_in_the_memory_of_those_before() {
+    // Whole ones, and some that come in parts.
+    let lengths: [fn(usize, usize) -> usize; 2] =
+        [length, |round, index| if index % 16 == 0 { 70_000 } else { length(round, index) }];
+    for (transport, length) in ["posix", "tcp"].into_iter().zip(lengths) {
+        pair(
+            patient(),
+            async move |_net, mut listener| {
+                serve_bursts(listener.accept().await?.accept().await?, length).await
+            },
+            async move |net, address| {
+                let connection = net.connect(address).require(transport).await?;
+                let mut held = Vec::with_capacity(BURST);
+                let mut large = 0;
+                for round in 0..20 {
+                    let before = LARGE.get();
+                    burst(&connection, &mut held).await?;
+                    for (index, message) in held.drain(..).enumerate() {
+                        let expected = byte(round, index);
+                        assert_eq!(message.len(), length(round, index), "{transport}");
+                        assert!(message.iter().all(|byte| *byte == expected), "{transport}: of another");
+                    }
+                    large += if round < 10 { 0 } else { LARGE.get() - before };
+                }
+                // A queue grows when more of a burst than before arrives at once.
+                assert!(large < 10, "{transport}: {large} allocations for 10 bursts of {BURST} messages");
+                Ok(())
+            },
+        );
+    }
+}
+
+#[test]
+fn what_is_kept_of_messages_that_were_dropped_is_bounded() {
+    for transport in ["posix", "tcp"] {
+        pair(
+            patient(),
+            async |_net, mut listener| serve_bursts(listener.accept().await?.accept().await?, length).await,
+            async move |net, address| {
+                let connection = net.connect(address).require(transport).await?;
+                let mut held = Vec::with_capacity(16 * BURST);
+                burst(&connection, &mut held).await?;
+                held.clear();
+                let before = IN_USE.get() - net.worker().buffers().spare_bytes() as isize;
+                for _ in 0..16 {
+                    burst(&connection, &mut held).await?;
+                }
+                let bytes: usize = held.iter().map(|message| message.len()).sum();
+                assert!(bytes > 2 * BufferPool::MAX_SPARE, "enough of them: {bytes}");
+                held.clear();
+                let kept = net.worker().buffers().spare_bytes();
+                assert!(
+                    kept > BufferPool::MAX_SPARE / 2 && kept <= BufferPool::MAX_SPARE,
+                    "{transport}: {kept}"
+                );
+                let rest = IN_USE.get() - before - kept as isize;
+                assert!(rest < 64 << 10, "{transport}: {rest} bytes beside what is kept");
+                Ok(())
+            },
+        );
+    }
+}
+
+#[test]
+fn the_bytes_that_an_application_takes_are_its_own() {
+    pair(
+        patient(),
+        async |_net, mut listener| serve_bursts(listener.accept().await?.accept().await?, length).await,
+        async |net, address| {
+            let connection = net.connect(address).require("posix").await?;
+            let mut held = Vec::new();
+            burst(&connection, &mut held).await?;
+            let taken: Vec<Vec<u8>> = held.drain(..).map(Message::into_vec).collect();
+            burst(&connection, &mut held).await?;
+            for (index, bytes) in taken.iter().enumerate() {
+                assert_eq!(*bytes, vec![byte(0, index); length(0, index)]);
+            }
             Ok(())
         },
     );

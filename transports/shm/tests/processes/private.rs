@@ -1,6 +1,6 @@
 //! No code of the application sees memory that a peer can write.
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 use std::time::Instant;
 
@@ -55,6 +55,39 @@ fn what_is_packed_and_what_is_received_lies_in_private_memory() {
             "{transport}: packed and received in shared memory"
         );
     }
+}
+
+#[test]
+fn kept_messages_are_in_the_memory_of_those_that_were_dropped() {
+    let ((from, near), (to, far)) = (open("posix", &[]), open("posix", &[]));
+    let kept = Rc::new(RefCell::new(Vec::new()));
+    let list = Rc::clone(&kept);
+    far.set_am_handler(ID, move |message| {
+        // Its handler has read it, as most do.
+        assert_eq!(message[0], message[message.len() - 1]);
+        list.borrow_mut().push(message.keep());
+    });
+    let ep = near.connect(&far.address().expect("an address")).expect("a connection");
+    let receive = |byte: u8, length: usize| {
+        let pack = |place: &mut [u8]| {
+            place[..length].fill(byte);
+            length
+        };
+        until(&from, || ep.am_bcopy(ID, SendFlags::empty(), pack)).expect("a message");
+        assert!(to.progress_until(LIMIT, || !kept.borrow().is_empty()), "no message");
+        let copy = kept.take().pop().and_then(|kept| kept.into_copy().ok()).expect("a copy");
+        assert_eq!(copy[..], vec![byte; length]);
+        copy
+    };
+    let burst: Vec<_> = (0..20).map(|byte| receive(byte, 30_000)).collect();
+    let places: Vec<*const u8> = burst.iter().map(|copy| copy.as_ptr()).collect();
+    drop(burst);
+    let again: Vec<_> = (20..40).map(|byte| receive(byte, 20_000)).collect();
+    assert!(again.iter().all(|copy| places.contains(&copy.as_ptr())), "in other memory");
+    drop(again);
+    // A short one takes none of the large.
+    assert!(receive(1, 3000).capacity() < 8192);
+    assert_eq!(to.buffers().spare_bytes(), 20 * 32_768 + 4096);
 }
 
 /// Allocates memory and registers memory, and makes progress until the test ends.

@@ -7,6 +7,7 @@ use std::ptr::NonNull;
 use std::rc::Rc;
 use std::slice;
 
+use ucs::memory::Buffer;
 use uct_abi::{UCT_AM_DESC, UCT_AM_SHARED};
 
 use super::AmId;
@@ -61,11 +62,28 @@ impl<'a> AmMessage<'a> {
         self.length == 0
     }
 
-    /// Copies the headroom's worth of zeros and the data.
+    /// A copy for as long as the handler runs: the next message of this interface has its memory.
     #[cold]
     fn copied(&self) -> Vec<u8> {
-        let headroom = self.iface.rx_headroom;
         let mut copy = self.iface.handlers.take_spare();
+        if copy.capacity() < self.iface.rx_headroom + self.length {
+            copy = self.other_buffer(copy);
+        }
+        self.copied_to(copy)
+    }
+
+    /// Memory of the pool, for a buffer without enough of it.
+    #[inline(never)]
+    fn other_buffer(&self, small: Vec<u8>) -> Vec<u8> {
+        let pool = &self.iface.worker.buffers;
+        pool.give(small);
+        pool.take(self.iface.rx_headroom + self.length)
+    }
+
+    /// Copies the headroom's worth of zeros and the data.
+    #[inline(always)]
+    fn copied_to(&self, mut copy: Vec<u8>) -> Vec<u8> {
+        let headroom = self.iface.rx_headroom;
         copy.clear();
         copy.reserve(headroom + self.length);
         copy.resize(headroom, 0);
@@ -104,11 +122,26 @@ impl<'a> AmMessage<'a> {
         let headroom = self.iface.rx_headroom;
         let storage = if self.flags & UCT_AM_DESC != 0 {
             self.kept.set(true);
-            Storage::Descriptor { iface: self.iface.share(), data: self.data }
+            Storage::Descriptor(Descriptor { iface: self.iface.share(), data: self.data })
         } else {
-            Storage::Copy(self.copy.take().unwrap_or_else(|| self.copied()))
+            Storage::Copy(self.take_copy())
         };
         KeptMessage { storage, headroom, length: self.length }
+    }
+
+    /// The data as a copy, for any thread. The transport has its buffer back when the handler returns.
+    pub fn into_copy(mut self) -> Buffer {
+        without_headroom(self.take_copy(), self.iface.rx_headroom)
+    }
+
+    /// A copy that may be kept, behind the headroom.
+    fn take_copy(&mut self) -> Buffer {
+        let pool = &self.iface.worker.buffers;
+        match self.copy.take() {
+            // It may not be read again from memory that the peer can write.
+            Some(copy) => pool.adopt(copy).fitted(),
+            None => pool.adopt(self.copied_to(pool.take(self.iface.rx_headroom + self.length))),
+        }
     }
 }
 
@@ -152,14 +185,38 @@ pub struct KeptMessage {
 }
 
 enum Storage {
-    Descriptor { iface: Rc<IfaceInner>, data: NonNull<u8> },
-    Copy(Vec<u8>),
+    Descriptor(Descriptor),
+    Copy(Buffer),
+}
+
+/// A buffer of the transport's.
+struct Descriptor {
+    iface: Rc<IfaceInner>,
+    data: NonNull<u8>,
+}
+
+fn without_headroom(mut copy: Buffer, headroom: usize) -> Buffer {
+    if headroom > 0 {
+        copy.drain(..headroom);
+    }
+    copy
 }
 
 impl KeptMessage {
     /// Whether the data are still where the transport received them.
     pub fn is_zero_copy(&self) -> bool {
-        matches!(self.storage, Storage::Descriptor { .. })
+        matches!(self.storage, Storage::Descriptor(_))
+    }
+
+    /// The data, if they were copied: for any thread.
+    ///
+    /// # Errors
+    /// They are where the transport received them: the message itself.
+    pub fn into_copy(self) -> Result<Buffer, KeptMessage> {
+        match self.storage {
+            Storage::Copy(copy) => Ok(without_headroom(copy, self.headroom)),
+            Storage::Descriptor(_) => Err(self),
+        }
     }
 
     /// The bytes ahead of the data and the data, all writable.
@@ -167,7 +224,7 @@ impl KeptMessage {
         let (headroom, length) = (self.headroom, self.length);
         let whole = match &mut self.storage {
             Storage::Copy(copy) => copy.as_mut_slice(),
-            Storage::Descriptor { data, .. } => {
+            Storage::Descriptor(Descriptor { data, .. }) => {
                 // SAFETY: `rx_headroom` bytes ahead of the data are the keeper's (`UctAmCallback`).
                 let start = unsafe { data.sub(headroom) };
                 // SAFETY: headroom and data are the keeper's until they are released, and borrowed through `self`.
@@ -185,23 +242,22 @@ impl Deref for KeptMessage {
         match &self.storage {
             Storage::Copy(copy) => &copy[self.headroom..],
             // SAFETY: the data are the keeper's until they are released.
-            Storage::Descriptor { data, .. } => unsafe { slice::from_raw_parts(data.as_ptr(), self.length) },
+            Storage::Descriptor(place) => unsafe { slice::from_raw_parts(place.data.as_ptr(), self.length) },
         }
     }
 }
 
-impl Drop for KeptMessage {
+impl Drop for Descriptor {
     fn drop(&mut self) {
-        if let Storage::Descriptor { iface, data } = &self.storage {
-            if iface.worker.check_process().is_err() {
-                // The place is the parent's, which gives it back itself.
-                return;
-            }
-            IfaceInner::let_go(iface);
-            let release = iface.ops.release.expect("the loader fills every slot");
-            // SAFETY: the handler kept the data, and this is their only owner; the interface is open, since it is held.
-            unsafe { release(iface.raw(), data.as_ptr().cast()) };
+        let Descriptor { iface, data } = self;
+        if iface.worker.check_process().is_err() {
+            // The place is the parent's, which gives it back itself.
+            return;
         }
+        IfaceInner::let_go(iface);
+        let release = iface.ops.release.expect("the loader fills every slot");
+        // SAFETY: the handler kept the data, and this is their only owner; the interface is open, since it is held.
+        unsafe { release(iface.raw(), data.as_ptr().cast()) };
     }
 }
 

@@ -397,6 +397,49 @@ fn messages_are_counted_whoever_handled_them() {
 }
 
 #[test]
+fn a_copy_of_a_message_is_in_memory_that_is_used_again() {
+    let worker = worker();
+    let options = crate::iface::IfaceOptions { rx_headroom: 16, ..Default::default() };
+    let resource = worker.inner.context.find("self", "memory").expect("loopback");
+    let iface = worker.open_resource(&resource, options).expect("an interface");
+    let ep = iface.connect(&iface.address().expect("an address")).expect("an endpoint");
+    let send = |byte: u8, length: usize| {
+        let pack = |place: &mut [u8]| {
+            place[..length].fill(byte);
+            length
+        };
+        ep.am_bcopy(ID, crate::ep::SendFlags::empty(), pack).expect("a message");
+        worker.progress();
+    };
+    let copies = Rc::new(RefCell::new(Vec::new()));
+    let list = Rc::clone(&copies);
+    iface.set_am_handler(ID, move |message| list.borrow_mut().push(message.into_copy()));
+    send(1, 5000);
+    let first = copies.take().pop().expect("a copy");
+    assert_eq!(first[..], [1; 5000]);
+    let place = first.as_ptr().addr();
+    // Any thread may have it.
+    std::thread::spawn(move || drop(first)).join().expect("no panic");
+    let spare = worker.buffers().spare_bytes();
+    assert_eq!(spare, 8192);
+    send(2, 6000);
+    let second = copies.take().pop().expect("a copy");
+    assert_eq!((second.as_ptr().addr(), &second[..]), (place, &[2; 6000][..]));
+    assert_eq!(worker.buffers().spare_bytes(), 0);
+    drop(second);
+
+    // One that stays in the transport's buffer is no copy.
+    let kept = Rc::new(RefCell::new(Vec::new()));
+    let list = Rc::clone(&kept);
+    iface.set_am_handler(ID, move |message| list.borrow_mut().push(message.keep()));
+    send(3, 5000);
+    let message = kept.take().pop().expect("a message");
+    let message = message.into_copy().expect_err("it is where it was received");
+    assert!(message.is_zero_copy() && message[..] == [3; 5000]);
+    assert_eq!(worker.buffers().spare_bytes(), spare);
+}
+
+#[test]
 fn handlers_of_the_worker_replace_those_of_their_id_and_no_other() {
     let other = AmId::new(4).expect("an id");
     let worker = worker();

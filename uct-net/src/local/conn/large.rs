@@ -172,7 +172,7 @@ impl Conn {
             End::Taken(Some(bytes)) => {
                 let readers = {
                     let mut state = self.state.borrow_mut();
-                    state.received.push_back((Message::assembled(bytes), cost));
+                    state.received.push_back((Message::fetched(bytes), cost));
                     state.control.push_back((Kind::Taken, Vec::new()));
                     state.readers.take()
                 };

@@ -67,6 +67,7 @@ impl Conn {
         token: Token,
         peer: String,
     ) -> Rc<Conn> {
+        let state = RefCell::new(State::new(window, large.worker.buffers()));
         Rc::new(Conn {
             agenda,
             token,
@@ -85,7 +86,7 @@ impl Conn {
             #[cfg(feature = "tls")]
             pump: OnceCell::new(),
             broken_lane: OnceCell::new(),
-            state: RefCell::new(State::new(window)),
+            state,
         })
     }
 

@@ -3,6 +3,7 @@
 use std::collections::VecDeque;
 
 use ucs::Error as Status;
+use uct_host::BufferPool;
 
 use super::super::message::Message;
 use super::offer::{Offer, Source, TransferMode};
@@ -67,8 +68,8 @@ pub(super) struct Outgoing {
 pub struct Ticket(pub(super) u64);
 
 impl State {
-    /// Nothing sent and nothing received. `window` is what this side takes unread.
-    pub(super) fn new(window: u32) -> State {
+    /// Nothing sent and nothing received. `window` is what this side takes unread, and `buffers` what messages in parts are put together in.
+    pub(super) fn new(window: u32, buffers: &BufferPool) -> State {
         State {
             send: SendWindow::new(0),
             receive: ReceiveWindow::new(window),
@@ -77,7 +78,7 @@ impl State {
             lost_from: None,
             control: VecDeque::new(),
             received: VecDeque::new(),
-            assembly: Assembly::default(),
+            assembly: Assembly::new(buffers),
             assembly_cost: 0,
             offer: None,
             retired: Vec::new(),
