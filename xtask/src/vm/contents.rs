@@ -58,6 +58,9 @@ const TOOLS: &[&str] = &[
     "ucx_info",
     "ucx_perftest",
     "strace",
+    "stdbuf",
+    // What stdbuf preloads.
+    "/usr/libexec/coreutils/libstdbuf.so",
 ];
 
 /// Directories of plugins that libraries load by themselves, and how the wanted ones begin.

@@ -1,6 +1,7 @@
 //! Programs that know nothing of this library: `ucmatose`, `rping`, `rdma_client` and `rdma_server` of rdma-core, which bring their own queue
 //! pairs and send no private data. Without them a test says that it is skipped.
 
+use std::io::Read;
 use std::os::fd::AsFd;
 use std::path::Path;
 use std::process::{Child, Command, ExitStatus, Stdio};
@@ -24,17 +25,42 @@ fn start(program: &str, arguments: &str) -> Option<Running> {
         skip::skip("rdmacm-utils", format!("{program} is not installed (package rdmacm-utils)"));
         return None;
     }
-    let child =
-        Command::new(path).args(arguments.split(' ')).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
-    Some(Running { child: Some(child.expect("it starts")), command: format!("{program} {arguments}") })
+    // Its lines arrive as they are printed, not when it ends.
+    let mut command = Command::new("/usr/bin/stdbuf");
+    command.arg("-oL").arg(path).args(arguments.split(' '));
+    let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn();
+    Some(Running {
+        child: Some(child.expect("it starts")),
+        command: format!("{program} {arguments}"),
+        read: Vec::new(),
+    })
 }
 
 struct Running {
     child: Option<Child>,
     command: String,
+    /// What it printed so far, as far as that was waited for.
+    read: Vec<u8>,
 }
 
 impl Running {
+    /// Waits until it has printed this to its standard output.
+    #[track_caller]
+    fn printed(&mut self, text: &str) {
+        let output = self.child.as_mut().and_then(|child| child.stdout.as_mut()).expect("a pipe");
+        let deadline = Instant::now() + PATIENCE;
+        while !String::from_utf8_lossy(&self.read).contains(text) {
+            assert!(Instant::now() < deadline, "{}: no `{text}` within {PATIENCE:?}", self.command);
+            let second = Timespec { tv_sec: 1, tv_nsec: 0 };
+            if poll(&mut [PollFd::new(&output.as_fd(), PollFlags::IN)], Some(&second)) == Ok(1) {
+                let mut piece = [0; 1024];
+                let length = output.read(&mut piece).expect("its output");
+                assert_ne!(length, 0, "{} ended without `{text}`", self.command);
+                self.read.extend_from_slice(&piece[..length]);
+            }
+        }
+    }
+
     /// Waits for its end, with `progress`, which has to be a success.
     fn end(self, progress: impl FnMut()) {
         let command = self.command.clone();
@@ -51,8 +77,8 @@ impl Running {
         }
         let _ = child.kill();
         let output = child.wait_with_output().expect("its output");
-        let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
-        (output.status, text)
+        let text = [std::mem::take(&mut self.read), output.stdout, output.stderr].concat();
+        (output.status, String::from_utf8_lossy(&text).into_owned())
     }
 }
 
@@ -61,8 +87,8 @@ impl Drop for Running {
         if let Some(mut child) = self.child.take() {
             let _ = child.kill();
             let output = child.wait_with_output().expect("its output");
-            let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
-            println!("{} printed: {text}", self.command);
+            let text = [std::mem::take(&mut self.read), output.stdout, output.stderr].concat();
+            println!("{} printed: {}", self.command, String::from_utf8_lossy(&text));
         }
     }
 }
@@ -144,13 +170,15 @@ fn rping_connects_to_a_listener_and_is_disconnected() {
     let Some(net) = net() else { return };
     let listening = net.listen();
     let source = if is_pair() { " -I 10.7.0.1" } else { "" };
-    let arguments = format!("-c -a {} -p {} -C 1{source}", net.server_ip, listening.address().port());
-    let Some(program) = start("rping", &arguments) else { return };
+    let arguments = format!("-d -c -a {} -p {} -C 1{source}", net.server_ip, listening.address().port());
+    let Some(mut program) = start("rping", &arguments) else { return };
     let request = net.request(&listening);
     assert_eq!(request.private(), b"");
     let server = net.accept(request, b"not for it");
     assert_eq!(net.told(&server), Told::Notified);
-    // It waits for a message; the end of the connection ends it.
+    // It waits for a message; the end of the connection ends it. One that ends before it has looked at its state
+    // leaves it hanging without an answer.
+    program.printed("rdma_connect successful");
     assert_eq!(server.ep.disconnect(b""), Ok(Posted::Done));
     assert_eq!(net.told(&server), Told::Disconnected(None));
     let (status, text) = program.ended(both(&net));
