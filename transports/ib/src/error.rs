@@ -6,8 +6,8 @@
 use std::fmt;
 
 use ucs::Status;
+use uct_ib_abi::library::LibraryError;
 
-use crate::library::LibraryError;
 use crate::memlock;
 
 /// A failed control operation. The text is one line: what failed, on which device, and what to do about it.

@@ -1,6 +1,7 @@
-//! What the verbs transports share; the only crate that names the verbs binding.
+//! What the verbs transports share.
 //!
-//! For `rc_verbs` and `ud_verbs`. Built on libibverbs, which is loaded at run time: building this crate needs no RDMA package.
+//! For `rc_verbs`, `ud_verbs` and `rdmacm`. Built on libibverbs, which is loaded at run time: building this crate needs no RDMA
+//! package. `uct-ib-abi` declares the library's structures and functions.
 //! `verbs` owns the objects and all unsafe code; around it are devices, ports, GIDs, addresses, events and human-readable errors.
 
 pub mod addr;
@@ -9,7 +10,6 @@ pub mod device;
 pub mod error;
 pub mod events;
 pub mod gid;
-pub mod library;
 pub mod memlock;
 pub mod port;
 pub mod port_address;
@@ -26,4 +26,5 @@ pub use events::{EventListener, EventStream};
 pub use gid::{Gid, GidChoice, GidEntry, GidKind};
 pub use port::{LinkLayer, Mtu, Port};
 pub use port_address::{PortAddress, PortPreferences};
+pub use uct_ib_abi::{function_table, library};
 pub use wc_status::WcStatus;

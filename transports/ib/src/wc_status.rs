@@ -103,6 +103,7 @@ impl fmt::Debug for WcStatus {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use uct_ib_abi::*;
 
     #[test]
     fn only_success_maps_to_ok() {
@@ -117,5 +118,22 @@ mod tests {
     fn a_dead_peer_is_an_endpoint_timeout() {
         assert_eq!(WcStatus::RETRY_EXCEEDED.status(), Status::ENDPOINT_TIMEOUT);
         assert!(WcStatus::RETRY_EXCEEDED.to_string().contains("RETRY_EXC_ERR"));
+    }
+
+    #[test]
+    fn the_names_are_those_of_the_verbs() {
+        macro_rules! check {
+            ($($name:ident)*) => {
+                $( assert_eq!(format!("IBV_WC_{}", WcStatus::from_raw($name).name()), stringify!($name)); )*
+            };
+        }
+        check! {
+            IBV_WC_SUCCESS IBV_WC_LOC_LEN_ERR IBV_WC_LOC_QP_OP_ERR IBV_WC_LOC_EEC_OP_ERR IBV_WC_LOC_PROT_ERR
+            IBV_WC_WR_FLUSH_ERR IBV_WC_MW_BIND_ERR IBV_WC_BAD_RESP_ERR IBV_WC_LOC_ACCESS_ERR IBV_WC_REM_INV_REQ_ERR
+            IBV_WC_REM_ACCESS_ERR IBV_WC_REM_OP_ERR IBV_WC_RETRY_EXC_ERR IBV_WC_RNR_RETRY_EXC_ERR
+            IBV_WC_LOC_RDD_VIOL_ERR IBV_WC_REM_INV_RD_REQ_ERR IBV_WC_REM_ABORT_ERR IBV_WC_INV_EECN_ERR
+            IBV_WC_INV_EEC_STATE_ERR IBV_WC_FATAL_ERR IBV_WC_RESP_TIMEOUT_ERR IBV_WC_GENERAL_ERR IBV_WC_TM_ERR
+            IBV_WC_TM_RNDV_INCOMPLETE
+        }
     }
 }

@@ -61,8 +61,8 @@ fn refusal(manifest: &str, package: &str, on: &Relation) -> Option<&'static str>
     if package == "uct-abi" {
         return Some("the plugin boundary uses no other crate");
     }
-    if VERBS_BINDINGS.contains(&on.name) && package != "uct-ib" {
-        return Some("only uct-ib names a verbs binding");
+    if VERBS_BINDINGS.contains(&on.name) && package != "uct-ib-abi" {
+        return Some("only uct-ib-abi names a verbs binding");
     }
     // What tests use does not reach those who depend on the package.
     if !on.ours || on.for_tests {
@@ -75,7 +75,10 @@ fn refusal(manifest: &str, package: &str, on: &Relation) -> Option<&'static str>
         "transports" if package.ends_with("-plugin") => {
             (&["uct-plugin"], "a plugin exports its own transport with uct-plugin")
         }
-        "transports" if package == "uct-ib" => (&["ucs", "uct-plugin"], "it may use ucs and uct-plugin"),
+        "transports" if package == "uct-ib-abi" => (&[], "it uses no crate of this workspace"),
+        "transports" if package == "uct-ib" => {
+            (&["ucs", "uct-plugin", "uct-ib-abi"], "it may use ucs, uct-plugin and uct-ib-abi")
+        }
         "transports" if package.ends_with("-verbs") || package == "uct-rdmacm" => {
             (&["ucs", "uct-plugin", "uct-ib"], "what works on verbs may use ucs, uct-plugin and uct-ib")
         }
@@ -181,7 +184,7 @@ mod tests {
     fn a_verbs_binding_is_named_once() {
         let binding = Relation { ours: false, ..ours("rdma-mummy-sys") };
         assert!(refusal("transports/rc_verbs/Cargo.toml", "uct-rc-verbs", &binding).is_some());
-        assert!(refusal("transports/ib/Cargo.toml", "uct-ib", &binding).is_none());
+        assert!(refusal("transports/ib/abi/Cargo.toml", "uct-ib-abi", &binding).is_none());
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The step that compares the verbs structures of `transports/ib` with rdma-sys, which has bindgen make them of the system's C
+//! The step that compares the verbs structures of `transports/ib/abi` with rdma-sys, which has bindgen make them of the system's C
 //! headers. It alone needs those headers and libclang: where they cannot be had it is skipped.
 //! Built on cargo; used by `test`.
 
@@ -22,8 +22,8 @@ pub fn run_or_skip(workspace: &Workspace) -> Outcome<Verdict> {
         return Ok(Verdict::Impossible(failure.to_string()));
     }
     let mut test = cargo();
-    test.args(["test", "--workspace", "--features", "uct-ib/rdma-sys"]);
-    test.args(["--test", "witness", "--test", "library"]).current_dir(workspace.root());
+    test.args(["test", "--workspace", "--features", "uct-ib-abi/rdma-sys"]);
+    test.args(["--test", "witness", "--test", "functions"]).current_dir(workspace.root());
     // rdma-sys builds with libclang 14 alone, and others may be installed.
     test.env("LIBCLANG_PATH", "/usr/lib/llvm-14/lib").env("UCT_TEST_REQUIRE", "verbs-header");
     run(&mut test, BUILD_LIMIT).map(|()| Verdict::Passed)

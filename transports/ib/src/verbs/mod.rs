@@ -1,9 +1,8 @@
 //! The verbs objects, safe to own: device list, context, protection domain, memory, queues, queue pairs, address handles.
 //!
-//! For the rest of this crate and the verbs transports. Built on [`VerbsTable`] and the C ABI in `abi`.
+//! For the rest of this crate and the verbs transports. Built on [`VerbsTable`] and the C ABI in `uct-ib-abi`.
 //! All unsafe code of the crate is here. Every object holds its parents, so destruction is always in the right order.
 
-pub mod abi;
 mod ah;
 mod async_event;
 mod chunks;
@@ -30,7 +29,9 @@ pub use mr::{Access, Mr, MrBuffer};
 pub use pd::Pd;
 pub use qp::{Qp, QpCaps, QpConfig, QpKind, QpState, RcConnect};
 pub use srq::Srq;
-pub use table::{VerbsTable, load, load_from};
+pub use table::{load, load_from};
+pub use uct_ib_abi as abi;
+pub use uct_ib_abi::VerbsTable;
 pub use work::{InlineData, InlineWr, PostError, RecvSlot, SendFlags, SendWr, Sge};
 
 /// The current thread's `errno`.

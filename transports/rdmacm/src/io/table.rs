@@ -59,5 +59,6 @@ pub fn load() -> Result<&'static CmTable, CmError> {
 pub fn load_from(names: &[&str]) -> Result<&'static CmTable, CmError> {
     // SAFETY: the initialisers of librdmacm and of libibverbs are written for being loaded late, and start no thread.
     let library = unsafe { Library::open(names)? };
+    ucs::log::debug!(library = library.name(), "loaded");
     Ok(Box::leak(Box::new(CmTable::of(&library)?)))
 }

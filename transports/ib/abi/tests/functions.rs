@@ -1,4 +1,4 @@
-//! Compares the function types of `verbs::VerbsTable` with the installed C header, and the two numbers that rdma-sys, which
+//! Compares the function types of `VerbsTable` with the installed C header, and the two numbers that rdma-sys, which
 //! `witness` compares the rest with, does not have.
 //!
 //! Needs `infiniband/verbs.h` (package libibverbs-dev) and a C compiler; without them it says what it skipped.
@@ -8,8 +8,7 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::process::Command;
 
-use uct_ib::verbs::VerbsTable;
-use uct_ib::verbs::abi::{IBV_LINK_LAYER_ETHERNET, IBV_LINK_LAYER_INFINIBAND};
+use uct_ib_abi::{IBV_LINK_LAYER_ETHERNET, IBV_LINK_LAYER_INFINIBAND, VerbsTable};
 
 /// The C spelling of a Rust type of the table.
 fn c_type(rust: &str) -> String {

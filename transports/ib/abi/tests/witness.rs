@@ -1,13 +1,12 @@
-//! Compares the structures and constants of `verbs::abi` with those of rdma-sys, which has bindgen make them of the installed
+//! Compares the structures and constants of this crate with those of rdma-sys, which has bindgen make them of the installed
 //! C headers.
 //!
 //! Needs the feature `rdma-sys`, and for that the packages libibverbs-dev, librdmacm-dev and libclang of version 14.
-//! `cargo xtask test` installs them and runs this. The types of the functions are compared in `abi_functions`.
+//! `cargo xtask test` installs them and runs this. The types of the functions are compared in `functions`.
 
 use std::mem::offset_of;
 
-use uct_ib::WcStatus;
-use uct_ib::verbs::abi::*;
+use uct_ib_abi::*;
 
 /// What is compared, the number here, and that of rdma-sys.
 type Check = (String, u64, u64);
@@ -51,17 +50,6 @@ macro_rules! constants {
             $value as u64,
             rdma_sys::$enumeration::$value as u64,
         )); )*)*
-    };
-}
-
-/// Names of completion statuses.
-macro_rules! statuses {
-    ($checks:ident, $($name:ident)*) => {
-        $(
-            let number = rdma_sys::ibv_wc_status::$name;
-            let name = format!("IBV_WC_{}", WcStatus::from_raw(number as _).name());
-            $checks.push((format!("{name}, the name of {}", stringify!($name)), 1, u64::from(name == stringify!($name))));
-        )*
     };
 }
 
@@ -156,6 +144,14 @@ fn numbers() -> Vec<Check> {
             IBV_WR_ATOMIC_CMP_AND_SWP IBV_WR_ATOMIC_FETCH_AND_ADD
         }
         numbers ibv_wc_opcode { IBV_WC_RECV IBV_WC_RECV_RDMA_WITH_IMM }
+        numbers ibv_wc_status {
+            IBV_WC_SUCCESS IBV_WC_LOC_LEN_ERR IBV_WC_LOC_QP_OP_ERR IBV_WC_LOC_EEC_OP_ERR IBV_WC_LOC_PROT_ERR
+            IBV_WC_WR_FLUSH_ERR IBV_WC_MW_BIND_ERR IBV_WC_BAD_RESP_ERR IBV_WC_LOC_ACCESS_ERR IBV_WC_REM_INV_REQ_ERR
+            IBV_WC_REM_ACCESS_ERR IBV_WC_REM_OP_ERR IBV_WC_RETRY_EXC_ERR IBV_WC_RNR_RETRY_EXC_ERR
+            IBV_WC_LOC_RDD_VIOL_ERR IBV_WC_REM_INV_RD_REQ_ERR IBV_WC_REM_ABORT_ERR IBV_WC_INV_EECN_ERR
+            IBV_WC_INV_EEC_STATE_ERR IBV_WC_FATAL_ERR IBV_WC_RESP_TIMEOUT_ERR IBV_WC_GENERAL_ERR IBV_WC_TM_ERR
+            IBV_WC_TM_RNDV_INCOMPLETE
+        }
         bits ibv_qp_attr_mask {
             IBV_QP_STATE IBV_QP_ACCESS_FLAGS IBV_QP_PKEY_INDEX IBV_QP_PORT IBV_QP_QKEY IBV_QP_AV IBV_QP_PATH_MTU
             IBV_QP_TIMEOUT IBV_QP_RETRY_CNT IBV_QP_RNR_RETRY IBV_QP_RQ_PSN IBV_QP_MAX_QP_RD_ATOMIC
@@ -174,14 +170,6 @@ fn numbers() -> Vec<Check> {
             IBV_EVENT_SRQ_ERR IBV_EVENT_SRQ_LIMIT_REACHED IBV_EVENT_QP_LAST_WQE_REACHED IBV_EVENT_CLIENT_REREGISTER
             IBV_EVENT_GID_CHANGE
         }
-    }
-    statuses! { checks,
-        IBV_WC_SUCCESS IBV_WC_LOC_LEN_ERR IBV_WC_LOC_QP_OP_ERR IBV_WC_LOC_EEC_OP_ERR IBV_WC_LOC_PROT_ERR
-        IBV_WC_WR_FLUSH_ERR IBV_WC_MW_BIND_ERR IBV_WC_BAD_RESP_ERR IBV_WC_LOC_ACCESS_ERR IBV_WC_REM_INV_REQ_ERR
-        IBV_WC_REM_ACCESS_ERR IBV_WC_REM_OP_ERR IBV_WC_RETRY_EXC_ERR IBV_WC_RNR_RETRY_EXC_ERR
-        IBV_WC_LOC_RDD_VIOL_ERR IBV_WC_REM_INV_RD_REQ_ERR IBV_WC_REM_ABORT_ERR IBV_WC_INV_EECN_ERR
-        IBV_WC_INV_EEC_STATE_ERR IBV_WC_FATAL_ERR IBV_WC_RESP_TIMEOUT_ERR IBV_WC_GENERAL_ERR IBV_WC_TM_ERR
-        IBV_WC_TM_RNDV_INCOMPLETE
     }
     checks
 }

@@ -1,6 +1,6 @@
 //! Tables of functions of a shared library that is loaded at run time: the macro declares a table, fills it and lists its signatures.
 //!
-//! Used by `verbs` for libibverbs, and by the crate `uct-rdmacm` for librdmacm. Built on `libloading`.
+//! For libibverbs here, and for librdmacm in the crate `uct-rdmacm`. Built on `libloading`.
 
 use std::error::Error;
 
@@ -45,13 +45,17 @@ impl Library {
             // SAFETY: the caller's promise.
             match unsafe { Handle::open(Some(*name), RTLD_LAZY | RTLD_LOCAL) } {
                 Ok(handle) => {
-                    ucs::log::debug!(library = name, "loaded");
                     return Ok(Library { handle: Box::leak(Box::new(handle)), name: (*name).to_owned() });
                 }
                 Err(error) => reasons.push(innermost(&error)),
             }
         }
         Err(LibraryError::Missing { reason: reasons.join("; ") })
+    }
+
+    /// The file name that it was loaded by.
+    pub fn name(&self) -> &str {
+        &self.name
     }
 
     /// One of its functions.
@@ -106,7 +110,11 @@ macro_rules! function_table {
                 $(($symbol, &[$(stringify!($arg)),*], concat!($(stringify!($ret))?))),*
             ];
 
-            fn of(library: &$crate::library::Library) -> Result<$table, $crate::library::LibraryError> {
+            /// The table of this library.
+            ///
+            /// # Errors
+            /// The library lacks a required function.
+            pub fn of(library: &$crate::library::Library) -> Result<$table, $crate::library::LibraryError> {
                 Ok($table {
                     // SAFETY: the promise of who declared the table.
                     $($field: unsafe { library.function($symbol) }?,)*
