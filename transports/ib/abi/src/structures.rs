@@ -9,6 +9,8 @@
 use std::ffi::{c_char, c_int, c_uint, c_void};
 use std::mem::MaybeUninit;
 
+use libc::{pthread_cond_t, pthread_mutex_t};
+
 /// 128-bit port address: subnet prefix and interface id, both big-endian.
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -41,7 +43,7 @@ pub struct ibv_device {
     pub ibdev_path: [c_char; 256],
 }
 
-/// A slot of the operation table that nothing here calls.
+/// A slot of a table of operations that nothing here calls.
 pub type unused_op = Option<unsafe extern "C" fn()>;
 
 /// The per-context operations. Only the data path is reached through this table; the rest are old slots.
@@ -84,7 +86,7 @@ pub struct ibv_context_ops {
     pub async_event: unused_op,
 }
 
-/// The head of an open device. The library's structure goes on behind it, so it is only ever used by reference.
+/// An open device. Programs use it by reference, since the provider's own fields are around it.
 #[repr(C)]
 pub struct ibv_context {
     pub device: *mut ibv_device,
@@ -92,6 +94,10 @@ pub struct ibv_context {
     pub cmd_fd: c_int,
     pub async_fd: c_int,
     pub num_comp_vectors: c_int,
+    /// From here on the provider's.
+    pub mutex: pthread_mutex_t,
+    /// [`VERBS_ABI_IS_EXTENDED`] if a [`verbs_context`] ends with this structure.
+    pub abi_compat: *mut c_void,
 }
 
 /// What a device can do.
@@ -195,7 +201,7 @@ pub struct ibv_comp_channel {
     pub refcnt: c_int,
 }
 
-/// The head of a completion queue.
+/// A completion queue. Programs use it by reference, since the provider's own fields are behind it.
 #[repr(C)]
 pub struct ibv_cq {
     pub context: *mut ibv_context,
@@ -203,18 +209,27 @@ pub struct ibv_cq {
     pub cq_context: *mut c_void,
     pub handle: u32,
     pub cqe: c_int,
+    /// From here on the provider's.
+    pub mutex: pthread_mutex_t,
+    pub cond: pthread_cond_t,
+    pub comp_events_completed: u32,
+    pub async_events_completed: u32,
 }
 
-/// The head of a shared receive queue.
+/// A shared receive queue. Programs use it by reference, since the provider's own fields are behind it.
 #[repr(C)]
 pub struct ibv_srq {
     pub context: *mut ibv_context,
     pub srq_context: *mut c_void,
     pub pd: *mut ibv_pd,
     pub handle: u32,
+    /// From here on the provider's.
+    pub mutex: pthread_mutex_t,
+    pub cond: pthread_cond_t,
+    pub events_completed: u32,
 }
 
-/// The head of a queue pair.
+/// A queue pair. Programs use it by reference, since the provider's own fields are behind it.
 #[repr(C)]
 pub struct ibv_qp {
     pub context: *mut ibv_context,
@@ -227,6 +242,10 @@ pub struct ibv_qp {
     pub qp_num: u32,
     pub state: c_int,
     pub qp_type: c_int,
+    /// From here on the provider's.
+    pub mutex: pthread_mutex_t,
+    pub cond: pthread_cond_t,
+    pub events_completed: u32,
 }
 
 /// An address handle.
@@ -456,4 +475,13 @@ const _: () = {
     assert!(size_of::<ibv_sge>() == 16);
     assert!(size_of::<ibv_wc>() == 48);
     assert!(size_of::<ibv_async_event>() == 16);
+};
+
+/// Those with locks of the C library, whose sizes differ among processors.
+#[cfg(all(target_os = "linux", target_arch = "x86_64"))]
+const _: () = {
+    assert!(size_of::<ibv_context>() == 328);
+    assert!(size_of::<ibv_cq>() == 128);
+    assert!(size_of::<ibv_srq>() == 128);
+    assert!(size_of::<ibv_qp>() == 160);
 };

@@ -1,4 +1,4 @@
-//! Compares the function types of `VerbsTable` with the installed C header, and the two numbers that rdma-sys, which
+//! Compares the function types of `VerbsTable` with the installed C header, and the numbers that rdma-sys, which
 //! `witness` compares the rest with, does not have.
 //!
 //! Needs `infiniband/verbs.h` (package libibverbs-dev) and a C compiler; without them it says what it skipped.
@@ -8,7 +8,9 @@ use std::fmt::Write as _;
 use std::path::Path;
 use std::process::Command;
 
-use uct_ib_abi::{IBV_LINK_LAYER_ETHERNET, IBV_LINK_LAYER_INFINIBAND, VerbsTable};
+use uct_ib_abi::{
+    IBV_LINK_LAYER_ETHERNET, IBV_LINK_LAYER_INFINIBAND, IBV_LINK_LAYER_UNSPECIFIED, VerbsTable,
+};
 
 /// The C spelling of a Rust type of the table.
 fn c_type(rust: &str) -> String {
@@ -39,6 +41,7 @@ fn c_type(rust: &str) -> String {
 fn program() -> String {
     let mut text = String::from("#include <infiniband/verbs.h>\n#include <stddef.h>\n#include <stdint.h>\n");
     for (name, number) in [
+        ("IBV_LINK_LAYER_UNSPECIFIED", IBV_LINK_LAYER_UNSPECIFIED),
         ("IBV_LINK_LAYER_INFINIBAND", IBV_LINK_LAYER_INFINIBAND),
         ("IBV_LINK_LAYER_ETHERNET", IBV_LINK_LAYER_ETHERNET),
     ] {
