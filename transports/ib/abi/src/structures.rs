@@ -96,7 +96,7 @@ pub struct ibv_context {
     pub num_comp_vectors: c_int,
     /// From here on the provider's.
     pub mutex: pthread_mutex_t,
-    /// [`VERBS_ABI_IS_EXTENDED`] if a [`verbs_context`] ends with this structure.
+    /// [`VERBS_ABI_IS_EXTENDED`](crate::VERBS_ABI_IS_EXTENDED) if a [`verbs_context`](crate::verbs_context) ends with this structure.
     pub abi_compat: *mut c_void,
 }
 
