@@ -1,6 +1,7 @@
 //! GIDs: what the entries of a port's table are, and which one to use.
 //!
-//! For `port_address.rs`. Built on the context's GID query and on sysfs for the types and network devices.
+//! For `port_address.rs`. Built on the context's GID query, which knows the types and network devices as well, and on sysfs where it
+//! does not.
 //! An index has no meaning (it moves when addresses come and go), so the choice goes by what an entry is.
 
 use std::fmt;
@@ -9,7 +10,8 @@ use std::path::Path;
 
 use crate::error::IbError;
 use crate::port::{LinkLayer, Port};
-use crate::verbs::Context;
+use crate::verbs::abi::IBV_GID_TYPE_ROCE_V2;
+use crate::verbs::{Context, UsedGid};
 
 /// A 128-bit port address.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default)]
@@ -147,6 +149,7 @@ pub fn read_table(context: &Context, port: &Port) -> Result<Vec<GidEntry>, IbErr
                 .map(|text| text.trim().to_owned())
                 .filter(|text| !text.is_empty())
         },
+        |index| ucs::sys::net::device_name(index).ok().flatten(),
         |netdev, address| {
             ucs::sys::net::device(netdev).ok().flatten().is_some_and(|device| device.has_address(address))
         },
@@ -156,21 +159,26 @@ pub fn read_table(context: &Context, port: &Port) -> Result<Vec<GidEntry>, IbErr
 /// What the entries in use are, from given sources.
 fn describe_table(
     port: &Port,
-    used: &[(u32, [u8; 16])],
+    used: &[UsedGid],
     attribute: impl Fn(u32, &str) -> Option<String>,
+    netdev_of: impl Fn(u32) -> Option<String>,
     is_assigned: impl Fn(&str, IpAddr) -> bool,
 ) -> Vec<GidEntry> {
     let mut entries = Vec::new();
-    for &(index, gid) in used {
+    for &UsedGid { index, gid, attributes } in used {
         let gid = Gid(gid);
-        let kind = match port.link_layer {
-            LinkLayer::InfiniBand => GidKind::InfiniBand,
-            LinkLayer::Ethernet => match attribute(index, "types").as_deref() {
-                Some("RoCE v2") => GidKind::RoceV2,
-                _ => GidKind::RoceV1,
-            },
+        let (is_v2, netdev) = match attributes {
+            Some(known) => {
+                let netdev = (known.netdev != 0).then(|| netdev_of(known.netdev)).flatten();
+                (known.kind == IBV_GID_TYPE_ROCE_V2, netdev)
+            }
+            None => (attribute(index, "types").as_deref() == Some("RoCE v2"), attribute(index, "ndevs")),
         };
-        let netdev = attribute(index, "ndevs");
+        let kind = match (port.link_layer, is_v2) {
+            (LinkLayer::InfiniBand, _) => GidKind::InfiniBand,
+            (LinkLayer::Ethernet, true) => GidKind::RoceV2,
+            (LinkLayer::Ethernet, false) => GidKind::RoceV1,
+        };
         let is_assigned = netdev.as_deref().is_some_and(|netdev| is_assigned(netdev, gid.ip()));
         entries.push(GidEntry { index: index as u8, gid, kind, netdev, is_assigned });
     }
@@ -260,6 +268,8 @@ fn why_not(entry: &GidEntry, best: &GidEntry) -> &'static str {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::verbs::GidAttributes;
+    use crate::verbs::abi::IBV_GID_TYPE_ROCE_V1;
 
     fn entry(index: u8, address: &str, kind: GidKind, is_assigned: bool) -> GidEntry {
         let gid = Gid::from_ip(address.parse().expect("an address"));
@@ -324,14 +334,42 @@ mod tests {
         assert!(matches!(error, IbError::NoGid { .. }), "{error}");
     }
 
-    #[test]
-    fn the_table_is_read_with_types_and_devices() {
-        let table = describe_table(
+    fn used(address: &str, attributes: Option<GidAttributes>) -> UsedGid {
+        UsedGid { index: 2, gid: Gid::from_ip(address.parse().expect("an address")).0, attributes }
+    }
+
+    /// A table of one entry, where sysfs knows RoCE v1 on eth7 and the kernel has a network device eth0 of index 3.
+    fn described(used: UsedGid) -> GidEntry {
+        let mut table = describe_table(
             &port(),
-            &[(2, Gid::from_ip("10.7.0.1".parse().expect("an address")).0)],
-            |_, what| Some(if what == "types" { "RoCE v2".into() } else { "eth0".into() }),
+            &[used],
+            |_, what| Some(if what == "types" { "IB/RoCE v1".into() } else { "eth7".into() }),
+            |index| (index == 3).then(|| "eth0".to_owned()),
             |netdev, address| netdev == "eth0" && address.is_ipv4(),
         );
-        assert_eq!(table, [entry(2, "10.7.0.1", GidKind::RoceV2, true)]);
+        table.remove(0)
+    }
+
+    #[test]
+    fn types_and_devices_come_from_the_table_where_the_library_has_it() {
+        let attributes = GidAttributes { kind: IBV_GID_TYPE_ROCE_V2, netdev: 3 };
+        let known = described(used("10.7.0.1", Some(attributes)));
+        assert_eq!(known, entry(2, "10.7.0.1", GidKind::RoceV2, true));
+        let v1 = GidAttributes { kind: IBV_GID_TYPE_ROCE_V1, ..attributes };
+        assert_eq!(described(used("10.7.0.1", Some(v1))).kind, GidKind::RoceV1);
+        let of_sysfs = described(used("10.7.0.1", None));
+        assert_eq!((of_sysfs.kind, of_sysfs.netdev.as_deref()), (GidKind::RoceV1, Some("eth7")));
+    }
+
+    #[test]
+    fn an_entry_without_a_network_device_is_chosen_if_there_is_no_other() {
+        for netdev in [0, 4] {
+            let attributes = GidAttributes { kind: IBV_GID_TYPE_ROCE_V2, netdev };
+            let alone = described(used("127.64.0.1", Some(attributes)));
+            assert_eq!((alone.netdev.as_deref(), alone.is_assigned), (None, false));
+            let choice = choose(std::slice::from_ref(&alone), &port(), None).expect("a choice");
+            assert_eq!(choice.entry, alone);
+            assert_eq!(choice.reason, "RoCE v2, not link-local, of no network device");
+        }
     }
 }

@@ -20,6 +20,33 @@ pub struct Context {
     attr: ibv_device_attr,
 }
 
+/// An entry of a port's GID table that is in use.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct UsedGid {
+    /// Its index.
+    pub index: u32,
+    /// The address.
+    pub gid: [u8; 16],
+    /// What else is known of it, if the library can list the table.
+    pub attributes: Option<GidAttributes>,
+}
+
+/// What the table of a port has of an entry beside the address.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub struct GidAttributes {
+    /// `IBV_GID_TYPE_*`.
+    pub kind: u32,
+    /// The interface index of its network device; 0 is none.
+    pub netdev: u32,
+}
+
+impl UsedGid {
+    fn of(entry: &ibv_gid_entry) -> Self {
+        let attributes = GidAttributes { kind: entry.gid_type, netdev: entry.ndev_ifindex };
+        Self { index: entry.gid_index, gid: entry.gid.raw, attributes: Some(attributes) }
+    }
+}
+
 // SAFETY: libibverbs documents that its functions may be called from any thread, also at the same time.
 unsafe impl Send for Context {}
 // SAFETY: as for Send. The fields of this structure do not change after `open`.
@@ -140,22 +167,22 @@ impl Context {
         Ok(gid.raw)
     }
 
-    /// The indices of a port's GID table that are in use, below `length`. Asks the kernel once, where the library can; otherwise
-    /// for each.
+    /// The entries of a port's GID table that are in use, below the index `length`. Asks the kernel once, where the library can;
+    /// otherwise for each, and knows the addresses only.
     ///
     /// # Errors
     /// The failed verb.
-    pub fn used_gids(&self, port: u8, length: u32) -> Result<Vec<(u32, [u8; 16])>, IbError> {
+    pub fn used_gids(&self, port: u8, length: u32) -> Result<Vec<UsedGid>, IbError> {
         if let Some(entries) = self.query_gid_table(length) {
             let own =
                 entries.iter().filter(|entry| entry.port_num == u32::from(port) && entry.gid_index < length);
-            return Ok(own.map(|entry| (entry.gid_index, entry.gid.raw)).collect());
+            return Ok(own.map(UsedGid::of).collect());
         }
         let mut used = Vec::new();
         for index in 0..length {
             let gid = self.query_gid(port, index)?;
             if gid != [0; 16] {
-                used.push((index, gid));
+                used.push(UsedGid { index, gid, attributes: None });
             }
         }
         Ok(used)

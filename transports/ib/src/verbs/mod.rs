@@ -22,7 +22,7 @@ pub use ah::{AddressVector, Ah, GlobalRoute};
 pub use async_event::AsyncEvent;
 pub use chunks::{RegisteredChunks, lkey};
 pub use comp_channel::CompChannel;
-pub use context::Context;
+pub use context::{Context, GidAttributes, UsedGid};
 pub use cq::{Cq, Wc, WcBuffer};
 pub use device_list::{Device, DeviceList};
 pub use mr::{Access, Mr, MrBuffer};

@@ -65,6 +65,13 @@ pub fn device(name: &str) -> Result<Option<Device>, SystemError> {
     Ok(snapshot::current()?.links.get(name).map(|link| Device::from_link(name, link)))
 }
 
+/// The name of the device of this interface index, if there is one. Reads no files.
+pub fn device_name(index: u32) -> Result<Option<String>, SystemError> {
+    let snapshot = snapshot::current()?;
+    let mut links = snapshot.links.iter();
+    Ok(links.find(|(_, link)| link.index == index).map(|(name, _)| name.clone()))
+}
+
 /// The name of the device that has this address, if one has. Reads no files.
 pub fn holder(address: IpAddr) -> Result<Option<String>, SystemError> {
     Ok(snapshot::current()?.holder(address).map(str::to_owned))
@@ -191,6 +198,8 @@ mod tests {
         let devices = devices().unwrap();
         let loopback = devices.iter().find(|device| device.is_loopback()).expect("no loopback device");
         assert_eq!(loopback.index, 1);
+        assert_eq!(device_name(1).unwrap().as_ref(), Some(&loopback.name));
+        assert_eq!(device_name(0).unwrap(), None);
         assert!(loopback.is_virtual());
         assert!(loopback.mtu >= 16_384, "{loopback:?}");
         assert_eq!(loopback.speed.megabits, super::super::LOOPBACK_MEGABITS);

@@ -22,7 +22,7 @@ mod watch;
 mod without_netlink;
 
 pub use address::Address;
-pub use device::{Device, Reach, device, devices, holder, reach};
+pub use device::{Device, Reach, device, device_name, devices, holder, reach};
 pub use parse::{BadAddress, ParsedAddress, Purpose, look_up};
 pub use route::{Route, route_source, route_source_via};
 #[doc(hidden)]
