@@ -1,0 +1,451 @@
+//! The device: its objects, and the packets that come in and go out.
+//!
+//! For links, which drive it, and for `abi`, which applications call.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+use std::net::IpAddr;
+
+use slab::Slab;
+
+use super::completion::{Completion, CompletionQueue};
+use super::events::Event;
+use super::memory::Access;
+use super::qp::{Attributes, Mask, PostRefused, Qp, QpConfig, QpKind, QpState, Refused, SendRequest};
+use super::receive::{ReceiveRequest, SharedQueue};
+use super::resources::{Config, Outgoing, Resources};
+use super::wire::{DEFAULT_PKEY, Headers, Kind};
+use super::{CqId, Nanos, PdId, SrqId};
+
+/// Packets of one queue pair before the next has its turn.
+const TURN: usize = 32;
+
+/// A packet that arrives.
+#[derive(Clone, Copy, Debug)]
+pub struct Incoming<'a> {
+    /// Where it comes from.
+    pub source: IpAddr,
+    /// The address that it came to.
+    pub destination: IpAddr,
+    /// Headers, payload and padding, without the ICRC, which has been checked.
+    pub bytes: &'a [u8],
+}
+
+/// Why an object is not made, changed or ended.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, thiserror::Error)]
+pub enum Refusal {
+    /// There is no such object.
+    #[error("no such object")]
+    NotFound,
+    /// Others use it.
+    #[error("others use it")]
+    InUse,
+    /// An argument is out of range, or does not go with the state.
+    #[error("invalid")]
+    Invalid,
+    /// There is no room.
+    #[error("no room")]
+    Full,
+}
+
+impl From<PostRefused> for Refusal {
+    fn from(refused: PostRefused) -> Refusal {
+        match refused {
+            PostRefused::Full => Refusal::Full,
+            PostRefused::State | PostRefused::Size => Refusal::Invalid,
+        }
+    }
+}
+
+impl From<Refused> for Refusal {
+    fn from(refused: Refused) -> Refusal {
+        ucs::log::debug!(?refused, "a queue pair is not modified");
+        Refusal::Invalid
+    }
+}
+
+/// A verbs device.
+pub struct Device {
+    resources: Resources,
+    pds: Slab<usize>,
+    qps: BTreeMap<u32, Qp>,
+    next_qp: u32,
+    /// Queue pairs that may have packets to send.
+    ready: VecDeque<u32>,
+    /// Deadlines of queue pairs; one that has moved to later is found out when it comes.
+    timers: Timers,
+}
+
+type Timers = BinaryHeap<Reverse<(Nanos, u32)>>;
+
+impl Device {
+    /// A device without objects.
+    pub fn new(config: Config) -> Device {
+        // 0 and 1 are those of subnet management.
+        let next_qp = (config.first_qp & 0x00ff_ffff).max(2);
+        Device {
+            resources: Resources::new(config),
+            pds: Slab::new(),
+            qps: BTreeMap::new(),
+            next_qp,
+            ready: VecDeque::new(),
+            timers: BinaryHeap::new(),
+        }
+    }
+
+    /// What it was made of.
+    pub fn config(&self) -> &Config {
+        &self.resources.config
+    }
+
+    /// Changes the addresses of its port, and says so by an event.
+    pub fn set_addresses(&mut self, addresses: Vec<IpAddr>) {
+        self.resources.config.addresses = addresses;
+        self.resources.events.push_back(Event::GidChange);
+    }
+
+    /// Makes a protection domain.
+    pub fn alloc_pd(&mut self) -> PdId {
+        PdId(self.pds.insert(0))
+    }
+
+    /// Ends a protection domain that nothing uses.
+    ///
+    /// # Errors
+    /// [`Refusal::InUse`], [`Refusal::NotFound`].
+    pub fn dealloc_pd(&mut self, pd: PdId) -> Result<(), Refusal> {
+        let users = self.pds.get(pd.0).ok_or(Refusal::NotFound)?;
+        if *users > 0 || self.resources.memory.is_used(pd) {
+            return Err(Refusal::InUse);
+        }
+        self.pds.remove(pd.0);
+        Ok(())
+    }
+
+    /// Registers memory; returns its key, which is the local and the remote one.
+    ///
+    /// # Safety
+    /// The memory stays valid for what `access` permits until it is deregistered, and other threads access it meanwhile only as
+    /// with a device that reads and writes it on its own.
+    ///
+    /// # Errors
+    /// [`Refusal::NotFound`]: no such domain. [`Refusal::Invalid`]: the range wraps around, or a peer may write where the
+    /// device may not.
+    pub unsafe fn register(
+        &mut self,
+        pd: PdId,
+        address: u64,
+        length: u64,
+        access: Access,
+    ) -> Result<u32, Refusal> {
+        self.pds.get(pd.0).ok_or(Refusal::NotFound)?;
+        let writes_for_peers = access.intersects(Access::REMOTE_WRITE | Access::REMOTE_ATOMIC);
+        let needs_local = writes_for_peers && !access.contains(Access::LOCAL_WRITE);
+        if address.checked_add(length).is_none() || needs_local {
+            return Err(Refusal::Invalid);
+        }
+        // SAFETY: the caller's promise.
+        Ok(unsafe { self.resources.memory.register(pd, address, length, access) })
+    }
+
+    /// Ends a registration: no access happens behind this call.
+    ///
+    /// # Errors
+    /// [`Refusal::NotFound`].
+    pub fn deregister(&mut self, key: u32) -> Result<(), Refusal> {
+        if self.resources.memory.deregister(key) { Ok(()) } else { Err(Refusal::NotFound) }
+    }
+
+    /// How many regions are registered.
+    pub fn regions(&self) -> usize {
+        self.resources.memory.len()
+    }
+
+    /// Makes a completion queue for so many completions.
+    pub fn create_cq(&mut self, capacity: usize) -> CqId {
+        CqId(self.resources.cqs.insert(CompletionQueue::new(capacity)))
+    }
+
+    /// Ends a completion queue that nothing uses.
+    ///
+    /// # Errors
+    /// [`Refusal::InUse`], [`Refusal::NotFound`].
+    pub fn destroy_cq(&mut self, cq: CqId) -> Result<(), Refusal> {
+        let queue = self.resources.cqs.get(cq.0).ok_or(Refusal::NotFound)?;
+        if queue.users > 0 {
+            return Err(Refusal::InUse);
+        }
+        self.resources.cqs.remove(cq.0);
+        self.resources.announced.retain(|announced| *announced != cq);
+        self.resources.events.retain(|event| *event != Event::CqError(cq));
+        Ok(())
+    }
+
+    /// Takes the oldest completion.
+    pub fn poll_cq(&mut self, cq: CqId) -> Option<Completion> {
+        self.resources.cqs.get_mut(cq.0)?.poll()
+    }
+
+    /// Whether a queue has failed for lack of room.
+    pub fn is_overrun(&self, cq: CqId) -> bool {
+        self.resources.cqs.get(cq.0).is_some_and(CompletionQueue::is_overrun)
+    }
+
+    /// Asks for an announcement of the next completion, or the next solicited one.
+    pub fn arm_cq(&mut self, cq: CqId, only_solicited: bool) {
+        if let Some(queue) = self.resources.cqs.get_mut(cq.0) {
+            queue.arm(only_solicited);
+        }
+    }
+
+    /// Takes a queue that has an announcement.
+    pub fn next_announced(&mut self) -> Option<CqId> {
+        self.resources.announced.pop_front()
+    }
+
+    /// Takes an asynchronous event.
+    pub fn next_event(&mut self) -> Option<Event> {
+        self.resources.events.pop_front()
+    }
+
+    /// Makes a shared receive queue for so many requests.
+    ///
+    /// # Errors
+    /// [`Refusal::NotFound`]: no such domain.
+    pub fn create_srq(&mut self, pd: PdId, capacity: usize) -> Result<SrqId, Refusal> {
+        *self.pds.get_mut(pd.0).ok_or(Refusal::NotFound)? += 1;
+        Ok(SrqId(self.resources.srqs.insert(SharedQueue::new(pd, capacity))))
+    }
+
+    /// Arms the event for a number of requests below this one; 0 disarms it.
+    ///
+    /// # Errors
+    /// [`Refusal::NotFound`]; [`Refusal::Invalid`]: above the capacity.
+    pub fn set_srq_limit(&mut self, srq: SrqId, limit: usize) -> Result<(), Refusal> {
+        let queue = self.resources.srqs.get_mut(srq.0).ok_or(Refusal::NotFound)?;
+        if queue.set_limit(limit) { Ok(()) } else { Err(Refusal::Invalid) }
+    }
+
+    /// Capacity and armed limit of a shared receive queue.
+    pub fn query_srq(&self, srq: SrqId) -> Option<(usize, usize)> {
+        self.resources.srqs.get(srq.0).map(|queue| (queue.capacity(), queue.limit()))
+    }
+
+    /// Adds a receive request to a shared queue.
+    ///
+    /// # Errors
+    /// [`Refusal::Full`], [`Refusal::NotFound`].
+    pub fn post_srq_receive(&mut self, srq: SrqId, request: ReceiveRequest) -> Result<(), Refusal> {
+        let queue = self.resources.srqs.get_mut(srq.0).ok_or(Refusal::NotFound)?;
+        if queue.push(request) { Ok(()) } else { Err(Refusal::Full) }
+    }
+
+    /// Ends a shared receive queue that nothing uses.
+    ///
+    /// # Errors
+    /// [`Refusal::InUse`], [`Refusal::NotFound`].
+    pub fn destroy_srq(&mut self, srq: SrqId) -> Result<(), Refusal> {
+        let queue = self.resources.srqs.get(srq.0).ok_or(Refusal::NotFound)?;
+        if queue.users > 0 {
+            return Err(Refusal::InUse);
+        }
+        let queue = self.resources.srqs.remove(srq.0);
+        self.pds[queue.pd.0] -= 1;
+        self.resources
+            .events
+            .retain(|event| !matches!(event, Event::SrqLimitReached(id) | Event::SrqError(id) if *id == srq));
+        Ok(())
+    }
+
+    /// Makes a queue pair; returns its number.
+    ///
+    /// # Errors
+    /// [`Refusal::NotFound`]: no such domain or queue. [`Refusal::Full`]: all 2^24 numbers are in use.
+    pub fn create_qp(&mut self, config: QpConfig) -> Result<u32, Refusal> {
+        let has_queues =
+            [config.send_cq, config.receive_cq].iter().all(|cq| self.resources.cqs.contains(cq.0));
+        let has_srq = config.srq.is_none_or(|srq| self.resources.srqs.contains(srq.0));
+        if !has_queues || !has_srq || !self.pds.contains(config.pd.0) {
+            return Err(Refusal::NotFound);
+        }
+        if self.qps.len() >= 1 << 20 {
+            return Err(Refusal::Full);
+        }
+        while self.qps.contains_key(&self.next_qp) {
+            self.next_qp = next_number(self.next_qp);
+        }
+        let number = self.next_qp;
+        self.next_qp = next_number(number);
+        self.count_users(&config, 1);
+        self.qps.insert(number, Qp::new(number, config));
+        Ok(number)
+    }
+
+    fn count_users(&mut self, config: &QpConfig, change: isize) {
+        let add = |users: &mut usize| *users = users.saturating_add_signed(change);
+        if let Some(users) = self.pds.get_mut(config.pd.0) {
+            add(users);
+        }
+        for cq in [config.send_cq, config.receive_cq] {
+            if let Some(queue) = self.resources.cqs.get_mut(cq.0) {
+                add(&mut queue.users);
+            }
+        }
+        if let Some(queue) = config.srq.and_then(|srq| self.resources.srqs.get_mut(srq.0)) {
+            add(&mut queue.users);
+        }
+    }
+
+    /// Changes attributes of a queue pair, all of them or none.
+    ///
+    /// # Errors
+    /// [`Refusal::NotFound`]; [`Refusal::Invalid`]: no such transition, an attribute that it needs is missing, one that it
+    /// does not take is there, a value is out of range.
+    pub fn modify_qp(&mut self, qp: u32, attributes: &Attributes, mask: Mask) -> Result<(), Refusal> {
+        self.with(qp, |qp, resources| qp.modify(attributes, mask, resources)).ok_or(Refusal::NotFound)??;
+        Ok(())
+    }
+
+    /// Attributes and parts of a queue pair.
+    pub fn query_qp(&self, qp: u32) -> Option<(&Attributes, &QpConfig)> {
+        self.qps.get(&qp).map(|qp| (&qp.attributes, &qp.config))
+    }
+
+    /// Ends a queue pair, and forgets its completions.
+    ///
+    /// # Errors
+    /// [`Refusal::NotFound`].
+    pub fn destroy_qp(&mut self, qp: u32) -> Result<(), Refusal> {
+        let removed = self.qps.remove(&qp).ok_or(Refusal::NotFound)?;
+        self.count_users(&removed.config, -1);
+        for cq in [removed.config.send_cq, removed.config.receive_cq] {
+            if let Some(queue) = self.resources.cqs.get_mut(cq.0) {
+                queue.forget(qp);
+            }
+        }
+        self.resources.events.retain(|event| {
+            !matches!(event,
+                Event::QpFatal(number) | Event::QpRequestError(number) | Event::QpAccessError(number)
+                | Event::CommunicationEstablished(number) | Event::SendQueueDrained(number)
+                | Event::LastReceiveReached(number) if *number == qp)
+        });
+        Ok(())
+    }
+
+    /// Posts a send request.
+    ///
+    /// # Errors
+    /// [`Refusal::NotFound`], [`Refusal::Full`]; [`Refusal::Invalid`]: the state does not permit it, or it is too large.
+    pub fn post_send(&mut self, qp: u32, request: SendRequest) -> Result<(), Refusal> {
+        self.with(qp, |qp, resources| qp.post_send(request, resources)).ok_or(Refusal::NotFound)??;
+        Ok(())
+    }
+
+    /// Posts a receive request.
+    ///
+    /// # Errors
+    /// As [`Device::post_send`].
+    pub fn post_receive(&mut self, qp: u32, request: ReceiveRequest) -> Result<(), Refusal> {
+        self.with(qp, |qp, resources| qp.post_receive(request, resources)).ok_or(Refusal::NotFound)??;
+        Ok(())
+    }
+
+    /// Takes a packet that arrived, or drops it where the specification has it dropped.
+    pub fn receive(&mut self, packet: Incoming<'_>, now: Nanos) {
+        let Ok((headers, payload)) = Headers::decode(packet.bytes) else { return };
+        if headers.pkey != DEFAULT_PKEY || payload.len() > self.resources.config.mtu as usize {
+            return;
+        }
+        self.with(headers.destination_qp, |qp, resources| {
+            if (headers.kind == Kind::Datagram) != (qp.config.kind == QpKind::Ud) {
+                return;
+            }
+            match headers.kind {
+                Kind::Datagram => qp.receive_datagram(&headers, payload, &packet, resources),
+                _ if packet.source != qp.attributes.path.destination => {}
+                Kind::Acknowledge => {
+                    if let Some(aeth) = headers.aeth {
+                        qp.acknowledge(headers.psn, aeth.syndrome, resources, now);
+                    }
+                }
+                Kind::ReadResponse => qp.read_answered(&headers, payload, resources, now),
+                Kind::AtomicAcknowledge => {
+                    if let Some(value) = headers.original {
+                        qp.atomic_answered(headers.psn, value, resources, now);
+                    }
+                }
+                _ => qp.receive_request(&headers, payload, resources),
+            }
+        });
+    }
+
+    /// Does what is due, and puts about so many packets at most out for [`Device::next_outgoing`]. Whether more could leave now.
+    pub fn run(&mut self, now: Nanos, budget: usize) -> bool {
+        while let Some(Reverse((_, number))) = self.timers.peek().copied().filter(|timer| timer.0.0 <= now) {
+            self.timers.pop();
+            self.with(number, |qp, resources| {
+                qp.timer = None;
+                if qp.deadline().is_some_and(|deadline| deadline <= now) {
+                    qp.expire(resources, now);
+                }
+            });
+        }
+        let end = self.resources.out.len() + budget;
+        while self.resources.out.len() < end {
+            let Some(number) = self.ready.pop_front() else { return false };
+            let Some(qp) = self.qps.get_mut(&number) else { continue };
+            qp.is_listed = false;
+            let turn = TURN.min(end - self.resources.out.len());
+            if qp.transmit(&mut self.resources, now, turn) {
+                qp.is_listed = true;
+                self.ready.push_back(number);
+            }
+            note_deadline(qp, &mut self.timers);
+        }
+        !self.ready.is_empty()
+    }
+
+    /// Takes a packet that leaves.
+    pub fn next_outgoing(&mut self) -> Option<Outgoing> {
+        self.resources.out.pop_front()
+    }
+
+    /// When [`Device::run`] has something to do next, unless something arrives or is posted before.
+    pub fn next_deadline(&self) -> Option<Nanos> {
+        self.timers.peek().map(|timer| timer.0.0)
+    }
+
+    /// State of a queue pair.
+    pub fn state(&self, qp: u32) -> Option<QpState> {
+        self.qps.get(&qp).map(Qp::state)
+    }
+
+    /// Calls `change` with a queue pair, and notes what it has to do then.
+    fn with<R>(&mut self, number: u32, change: impl FnOnce(&mut Qp, &mut Resources) -> R) -> Option<R> {
+        let qp = self.qps.get_mut(&number)?;
+        let result = change(qp, &mut self.resources);
+        if !std::mem::replace(&mut qp.is_listed, true) {
+            self.ready.push_back(number);
+        }
+        note_deadline(qp, &mut self.timers);
+        Some(result)
+    }
+}
+
+/// Has a queue pair's deadline in the heap, unless an earlier one of it is there.
+fn note_deadline(qp: &mut Qp, timers: &mut Timers) {
+    if let Some(deadline) = qp.deadline()
+        && qp.timer.is_none_or(|timer| deadline < timer)
+    {
+        qp.timer = Some(deadline);
+        timers.push(Reverse((deadline, qp.number)));
+    }
+}
+
+/// The number behind this one, among 24 bits without the two of subnet management.
+fn next_number(number: u32) -> u32 {
+    match (number + 1) & 0x00ff_ffff {
+        0 | 1 => 2,
+        next => next,
+    }
+}

@@ -1,0 +1,72 @@
+//! What goes wrong on a link, from a seed.
+//!
+//! For links.
+
+use fastrand::Rng;
+
+/// How often what goes wrong, each as a share of the packets, 0.0 to 1.0.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Rates {
+    /// Packets that do not arrive.
+    pub loss: f64,
+    /// Packets that arrive twice.
+    pub duplicate: f64,
+    /// Packets that arrive later than those behind them.
+    pub reorder: f64,
+    /// Packets with a bit that has changed.
+    pub corrupt: f64,
+}
+
+/// What becomes of one packet.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Fate {
+    /// How often it arrives, and which of these are late.
+    pub copies: Vec<Copy>,
+}
+
+/// One arrival of a packet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Copy {
+    /// Whether it is late.
+    pub is_late: bool,
+    /// The bit that has changed, by a number to be taken modulo the packet's bits.
+    pub damage: Option<usize>,
+}
+
+/// Decides for packets, one after the other: the same seed, the same fates.
+#[derive(Debug)]
+pub struct Faults {
+    rates: Rates,
+    random: Rng,
+}
+
+impl Faults {
+    /// Faults of these rates.
+    pub fn new(rates: Rates, seed: u64) -> Faults {
+        Faults { rates, random: Rng::with_seed(seed) }
+    }
+
+    /// What becomes of the next packet.
+    pub fn fate(&mut self) -> Fate {
+        let mut happens = |rate: f64| rate > 0.0 && self.random.f64() < rate;
+        let copies =
+            if happens(self.rates.loss) { 0 } else { 1 + usize::from(happens(self.rates.duplicate)) };
+        let fates: Vec<(bool, bool)> =
+            (0..copies).map(|_| (happens(self.rates.reorder), happens(self.rates.corrupt))).collect();
+        let random = &mut self.random;
+        let copy = |(is_late, is_damaged): (bool, bool)| Copy {
+            is_late,
+            damage: is_damaged.then(|| random.usize(..)),
+        };
+        Fate { copies: fates.into_iter().map(copy).collect() }
+    }
+}
+
+/// Changes a bit of a packet.
+pub fn damage(packet: &mut [u8], bit: usize) {
+    let bits = packet.len() * 8;
+    if bits > 0 {
+        let bit = bit % bits;
+        packet[bit / 8] ^= 1 << (bit % 8);
+    }
+}

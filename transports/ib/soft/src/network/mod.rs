@@ -1,0 +1,5 @@
+//! What carries packets between devices.
+
+pub mod faults;
+pub mod icrc;
+pub mod sim;

@@ -1,0 +1,7 @@
+//! The engine over the simulated network: what is promised to applications, loss or no loss.
+
+mod connected;
+mod datagrams;
+mod errors;
+mod net;
+mod seeds;
