@@ -192,3 +192,22 @@ fn every_operation_ends_once_though_the_cable_is_cut_at_some_moment() {
         }
     }
 }
+
+#[test]
+fn long_transfers_arrive_whole_though_a_tenth_of_the_packets_is_lost() {
+    let length = 600 * MTU as usize;
+    for seed in 0..seeds() / 8 {
+        let mut pair = Setup { personality: Personality::Rxe, ..Setup::lossy(seed, 0.1) }.pair();
+        let mut random = Rng::with_seed(seed);
+        pair.sides[0].memory.iter_mut().for_each(|byte| *byte = random.u8(..));
+        let data = SendData::Pieces(pair.sides[0].pieces(0, length));
+        pair.post(0, request(1, SendKind::Write(pair.sides[1].target(8)), data)).expect("posted");
+        assert_eq!(pair.wait(0).status, Status::Success);
+        assert_eq!(pair.sides[0].memory[..length], pair.sides[1].memory[8..8 + length], "seed {seed}");
+        pair.sides[0].memory.fill(0);
+        let data = SendData::Pieces(pair.sides[0].pieces(16, length));
+        pair.post(0, request(2, SendKind::Read(pair.sides[1].target(8)), data)).expect("posted");
+        assert_eq!(pair.wait(0).status, Status::Success);
+        assert_eq!(pair.sides[0].memory[16..16 + length], pair.sides[1].memory[8..8 + length], "seed {seed}");
+    }
+}

@@ -13,10 +13,9 @@ use super::super::resources::{Personality, Resources};
 use super::super::wire::{AtomicEth, Headers, Kind, Nak, Part, Reth, Syndrome};
 use super::{Attributes, PostRefused, Qp, QpKind, QpState, SendData, SendKind, SendRequest, extra_if};
 
-/// Packets without an answer at most. A read counts with all packets of its answer once it is sent.
-const WINDOW: i32 = 128;
-/// An answer is wanted for each of so many packets within a message.
-const ACK_INTERVAL: u32 = 32;
+/// Bytes without an answer at most, and packets; few enough for the buffer that a socket has by default.
+const WINDOW_BYTES: u32 = 128 << 10;
+const WINDOW_PACKETS: u32 = 128;
 /// Bytes of a message at most; its packets are far less than half of the numbers, whatever their size.
 pub const LARGEST_MESSAGE: u64 = 1 << 30;
 
@@ -104,6 +103,11 @@ const RNR_DELAYS: [u64; 32] = [
     491_520,
 ];
 
+/// Packets without an answer at most.
+fn window(mtu: u32) -> u32 {
+    (WINDOW_BYTES / mtu).min(WINDOW_PACKETS)
+}
+
 /// Packets of a message of this length.
 fn packets(length: u64, mtu: u32) -> u32 {
     length.div_ceil(u64::from(mtu)).max(1) as u32
@@ -180,17 +184,24 @@ impl Qp {
         let psn = requester.psn;
         let entry = &requester.queue[requester.next];
         let index = psn.since(entry.first) as u64;
+        let window = u64::from(window(self.attributes.mtu));
         let request = &entry.request;
         let destination = self.attributes.destination_qp;
+        let mut after = psn.plus(1);
         let encoded = match request.kind {
             SendKind::Read(target) => {
                 let skipped = index * mtu;
+                // A long read is asked for in parts, each as long as the window, so that its answers do not flood this side. What is
+                // asked for again ends where its part ended, since the responder knows it so.
+                let part = (window - index % window) * mtu;
+                let length = part.min(entry.length - skipped);
+                after = psn.plus(packets(length, self.attributes.mtu));
                 let mut headers = Headers::new(Kind::ReadRequest, Part::Only, destination, psn);
                 headers.wants_ack = true;
                 headers.reth = Some(Reth {
                     address: target.address.wrapping_add(skipped),
                     rkey: target.rkey,
-                    length: (entry.length - skipped) as u32,
+                    length: length as u32,
                 });
                 headers.encode(0, |_| Ok(()))
             }
@@ -213,7 +224,7 @@ impl Qp {
                 let mut headers = Headers::new(kind, Part::of(is_first, is_last), destination, psn);
                 headers.extra = extra_if(is_last, request.extra);
                 headers.is_solicited = is_last && request.is_solicited;
-                headers.wants_ack = is_last || (index as u32 + 1).is_multiple_of(ACK_INTERVAL);
+                headers.wants_ack = is_last || (index + 1).is_multiple_of(window / 4);
                 if let SendKind::Write(target) = request.kind
                     && is_first
                 {
@@ -230,7 +241,6 @@ impl Qp {
             }
             SendKind::Datagram { .. } => return false,
         };
-        let after = if request.kind.is_read() { entry.last } else { psn }.plus(1);
         let is_whole = after.since(entry.last) > 0;
         match encoded {
             Ok(bytes) => {
@@ -258,13 +268,16 @@ impl Qp {
         let requester = &mut self.requester;
         let next = requester.next;
         let Some(entry) = requester.queue.get(next) else { return false };
-        if entry.failed.is_some() || requester.psn.since(requester.unacked) >= WINDOW {
+        let in_flight = requester.psn.since(requester.unacked);
+        if entry.failed.is_some() || in_flight >= window(self.attributes.mtu) as i32 {
             return false;
         }
-        if entry.is_begun {
-            return true;
-        }
         let is_read = entry.request.kind.is_read();
+        if entry.is_begun {
+            // The next part of a read waits for the one before it, so that there are no more reads than agreed.
+            let is_next_part = is_read && requester.psn != entry.first && requester.psn == requester.sent;
+            return !is_next_part || in_flight == 0;
+        }
         let waits_for_reads = entry.request.is_fenced && requester.reads > 0;
         let has_too_many = is_read && requester.reads >= self.attributes.reads_out;
         if waits_for_reads || has_too_many || state == QpState::SendQueueDrain {
@@ -411,7 +424,7 @@ impl Qp {
         let is_last = headers.psn == entry.last;
         let expected = if is_last { (entry.length - offset) as usize } else { mtu };
         let is_read = matches!(entry.request.kind, SendKind::Read(_));
-        if !is_read || payload.len() != expected || headers.part.is_last() != is_last {
+        if !is_read || payload.len() != expected || is_last && !headers.part.is_last() {
             self.fail_front(Status::BadResponse, resources);
             return;
         }

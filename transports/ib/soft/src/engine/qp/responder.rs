@@ -184,6 +184,10 @@ impl Qp {
         resources: &mut Resources,
     ) -> Result<u32, Refusal> {
         self.check_part(headers, payload)?;
+        // There are no keys that a peer could invalidate.
+        if matches!(headers.extra, Extra::Invalidate(_)) {
+            return Err(Refusal::Fatal(Nak::InvalidRequest));
+        }
         let (request, received) = match self.responder.message.take() {
             Some(Message::Send { request, received }) => (request, received),
             _ => (self.take_receive(resources).ok_or(Refusal::NotReady)?, 0),
@@ -314,9 +318,6 @@ impl Qp {
         let mut completion = Completion::new(self.number, wr_id, Status::Success, opcode);
         completion.length = length as u32;
         completion.extra = headers.extra;
-        if let Extra::Invalidate(rkey) = headers.extra {
-            resources.memory.deregister(rkey);
-        }
         completion.source_qp = self.attributes.destination_qp;
         resources.complete(self.config.receive_cq, completion, headers.is_solicited);
     }
