@@ -2,5 +2,10 @@
 //!
 //! `engine` is the device without input and output; `network` carries its packets.
 
+pub mod abi;
+pub mod driver;
 pub mod engine;
 pub mod network;
+mod settings;
+
+pub use abi::table;

@@ -20,7 +20,8 @@ pub use events::Event;
 pub use memory::{Access, Atomic, Piece};
 pub use psn::Psn;
 pub use qp::{
-    Attributes, Capacity, Mask, Path, QpConfig, QpKind, QpState, SendData, SendKind, SendRequest, Target,
+    Attributes, Capacity, MAX_READS, Mask, Path, QpConfig, QpKind, QpState, SendData, SendKind, SendRequest,
+    Target,
 };
 pub use receive::{Pieces, ReceiveRequest};
 pub use resources::{Config, Outgoing, Personality};

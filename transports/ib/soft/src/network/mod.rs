@@ -3,3 +3,4 @@
 pub mod faults;
 pub mod icrc;
 pub mod sim;
+pub mod udp;

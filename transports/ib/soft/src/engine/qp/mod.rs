@@ -20,8 +20,8 @@ use super::resources::{Outgoing, Resources};
 use super::wire::{Extra, Headers};
 use super::{CqId, Nanos, PdId, SrqId};
 
-pub use modify::Mask;
 pub(super) use modify::Refused;
+pub use modify::{MAX_READS, Mask};
 pub use request::{SendData, SendKind, SendRequest, Target};
 use requester::Requester;
 use responder::Responder;

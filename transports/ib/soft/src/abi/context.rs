@@ -1,0 +1,262 @@
+//! Open devices, and what is asked of them.
+
+use std::ffi::c_int;
+use std::net::IpAddr;
+use std::sync::Arc;
+
+use uct_ib_abi::*;
+
+use super::device::{driver, guid};
+use super::objects::{Context, context, refused, zeroed};
+use super::{queue, work};
+use crate::driver::Notices;
+use crate::engine::MAX_READS;
+
+/// Entries of the port's table of GIDs.
+const GIDS: usize = 1;
+/// Sizes that are offered.
+pub const MAX_REQUESTS: u32 = 16_384;
+pub const MAX_PIECES: u32 = 32;
+pub const MAX_COMPLETIONS: c_int = 1 << 20;
+pub const MAX_INLINE: u32 = 512;
+const MAX_OBJECTS: c_int = 1 << 20;
+/// A vendor that no program takes for hardware that it knows.
+const VENDOR: u32 = 0x00ff_fffe;
+
+/// See `ibv_open_device(3)`.
+///
+/// # Safety
+/// The device is one of a list.
+pub unsafe extern "C" fn ibv_open_device(device: *mut ibv_device) -> *mut ibv_context {
+    let opened = driver().and_then(|driver| Ok((driver, Arc::new(Notices::new()?))));
+    let (driver, events) = match opened {
+        Ok(opened) => opened,
+        Err(error) => {
+            ucs::log::warn!(%error, "softverbs: the device does not open");
+            return refused(error.raw_os_error().unwrap_or(libc::EIO));
+        }
+    };
+    driver.lock().targets.contexts.push(events.clone());
+    let mut verbs: verbs_context = zeroed();
+    verbs.query_port = Some(query_port_sized);
+    verbs.query_device_ex = Some(query_device_ex);
+    verbs.sz = size_of::<verbs_context>();
+    let public = &mut verbs.context;
+    public.device = device;
+    public.cmd_fd = -1;
+    public.async_fd = events.descriptor();
+    public.num_comp_vectors = 1;
+    public.abi_compat = VERBS_ABI_IS_EXTENDED;
+    public.ops.poll_cq = Some(queue::poll_cq);
+    public.ops.req_notify_cq = Some(queue::req_notify_cq);
+    public.ops.post_send = Some(work::post_send);
+    public.ops.post_recv = Some(work::post_recv);
+    public.ops.post_srq_recv = Some(work::post_srq_recv);
+    let object = Box::into_raw(Box::new(Context { verbs, driver, events }));
+    // SAFETY: the object was just made.
+    unsafe { &raw mut (*object).verbs.context }
+}
+
+/// See `ibv_close_device(3)`.
+///
+/// # Safety
+/// The context came from [`ibv_open_device`]; its objects have ended, and nobody uses it later.
+pub unsafe extern "C" fn ibv_close_device(pointer: *mut ibv_context) -> c_int {
+    // SAFETY: the caller's promise.
+    let object = std::ptr::from_ref(unsafe { context(pointer) }).cast_mut();
+    // SAFETY: it was made by a box, and this is its end.
+    let object = unsafe { Box::from_raw(object) };
+    object.driver.lock().targets.contexts.retain(|events| !Arc::ptr_eq(events, &object.events));
+    0
+}
+
+/// See `ibv_query_device(3)`.
+///
+/// # Safety
+/// The context is open, and `attr` is a place for the attributes.
+pub unsafe extern "C" fn ibv_query_device(_: *mut ibv_context, attr: *mut ibv_device_attr) -> c_int {
+    // SAFETY: the caller's promise.
+    unsafe { attr.write(attributes()) };
+    0
+}
+
+unsafe extern "C" fn query_device_ex(
+    _: *mut ibv_context,
+    _: *const ibv_query_device_ex_input,
+    attr: *mut ibv_device_attr_ex,
+    size: usize,
+) -> c_int {
+    if size < size_of::<ibv_device_attr>() {
+        return libc::EINVAL;
+    }
+    // SAFETY: the caller has so many bytes; all that is not classic is "not there".
+    unsafe { attr.cast::<u8>().write_bytes(0, size) };
+    // SAFETY: the classic attributes are the first member.
+    unsafe { attr.cast::<ibv_device_attr>().write(attributes()) };
+    0
+}
+
+fn attributes() -> ibv_device_attr {
+    let mut attr: ibv_device_attr = zeroed();
+    for (place, byte) in attr.fw_ver.iter_mut().zip(env!("CARGO_PKG_VERSION").bytes()) {
+        *place = byte as _;
+    }
+    let reads = c_int::from(MAX_READS);
+    attr.node_guid = guid().to_be();
+    attr.sys_image_guid = attr.node_guid;
+    attr.max_mr_size = u64::MAX;
+    attr.page_size_cap = 0xffff_f000;
+    attr.vendor_id = VENDOR;
+    attr.max_qp = MAX_OBJECTS;
+    attr.max_qp_wr = MAX_REQUESTS as c_int;
+    attr.device_cap_flags =
+        IBV_DEVICE_RC_RNR_NAK_GEN | IBV_DEVICE_PORT_ACTIVE_EVENT | IBV_DEVICE_SYS_IMAGE_GUID;
+    attr.max_sge = MAX_PIECES as c_int;
+    attr.max_sge_rd = MAX_PIECES as c_int;
+    attr.max_cq = MAX_OBJECTS;
+    attr.max_cqe = MAX_COMPLETIONS;
+    attr.max_mr = MAX_OBJECTS;
+    attr.max_pd = MAX_OBJECTS;
+    attr.max_qp_rd_atom = reads;
+    attr.max_res_rd_atom = MAX_OBJECTS;
+    attr.max_qp_init_rd_atom = reads;
+    attr.atomic_cap = IBV_ATOMIC_GLOB;
+    attr.max_ah = MAX_OBJECTS;
+    attr.max_srq = MAX_OBJECTS;
+    attr.max_srq_wr = MAX_REQUESTS as c_int;
+    attr.max_srq_sge = MAX_PIECES as c_int;
+    attr.max_pkeys = 1;
+    attr.local_ca_ack_delay = 15;
+    attr.phys_port_cnt = 1;
+    attr
+}
+
+/// See `ibv_query_port(3)`.
+///
+/// # Safety
+/// The context is open, and `attr` is a place for the attributes.
+pub unsafe extern "C" fn ibv_query_port(
+    context: *mut ibv_context,
+    port: u8,
+    attr: *mut ibv_port_attr,
+) -> c_int {
+    let size = std::mem::offset_of!(ibv_port_attr, flags) + 1;
+    // SAFETY: the caller's promise; programs that call this know the structure up to there.
+    unsafe { query_port_sized(context, port, attr, size) }
+}
+
+unsafe extern "C" fn query_port_sized(
+    _: *mut ibv_context,
+    port: u8,
+    attr: *mut ibv_port_attr,
+    size: usize,
+) -> c_int {
+    if port != 1 {
+        return libc::EINVAL;
+    }
+    let whole = ibv_port_attr {
+        state: IBV_PORT_ACTIVE,
+        max_mtu: IBV_MTU_4096,
+        active_mtu: IBV_MTU_4096,
+        gid_tbl_len: GIDS as c_int,
+        port_cap_flags: IBV_PORT_IP_BASED_GIDS | IBV_PORT_CM_SUP,
+        max_msg_sz: 1 << 30,
+        bad_pkey_cntr: 0,
+        qkey_viol_cntr: 0,
+        pkey_tbl_len: 1,
+        lid: 0,
+        sm_lid: 0,
+        lmc: 0,
+        max_vl_num: 1,
+        sm_sl: 0,
+        subnet_timeout: 0,
+        init_type_reply: 0,
+        // One lane of 2.5 Gbit/s.
+        active_width: 1,
+        active_speed: 1,
+        // The link is up.
+        phys_state: 5,
+        link_layer: IBV_LINK_LAYER_ETHERNET,
+        flags: 0,
+        port_cap_flags2: 0,
+    };
+    let size = size.min(size_of::<ibv_port_attr>());
+    // SAFETY: the caller has a place of this size.
+    unsafe { std::ptr::copy_nonoverlapping((&raw const whole).cast::<u8>(), attr.cast::<u8>(), size) };
+    0
+}
+
+/// A GID of RoCE.
+fn gid(address: IpAddr) -> ibv_gid {
+    let raw = match address {
+        IpAddr::V4(address) => address.to_ipv6_mapped().octets(),
+        IpAddr::V6(address) => address.octets(),
+    };
+    ibv_gid { raw, _align: [] }
+}
+
+/// See `ibv_query_gid(3)`.
+///
+/// # Safety
+/// The context is open, and `place` is one for a GID.
+pub unsafe extern "C" fn ibv_query_gid(
+    pointer: *mut ibv_context,
+    port: u8,
+    index: c_int,
+    place: *mut ibv_gid,
+) -> c_int {
+    if port != 1 || index != 0 {
+        super::objects::set_errno(libc::EINVAL);
+        return -1;
+    }
+    // SAFETY: the caller's promise.
+    let found = gid(unsafe { context(pointer) }.driver.address());
+    // SAFETY: the caller's promise.
+    unsafe { place.write(found) };
+    0
+}
+
+/// See `ibv_query_gid_table(3)`.
+///
+/// # Safety
+/// The context is open, and there is room for so many entries of this size.
+pub unsafe extern "C" fn ibv_query_gid_table(
+    pointer: *mut ibv_context,
+    entries: *mut ibv_gid_entry,
+    room: usize,
+    flags: u32,
+    size: usize,
+) -> isize {
+    if flags != 0 || size < size_of::<ibv_gid_entry>() {
+        return -(libc::EINVAL as isize);
+    }
+    if room == 0 {
+        return 0;
+    }
+    // SAFETY: the caller's promise.
+    let gid = gid(unsafe { context(pointer) }.driver.address());
+    let entry =
+        ibv_gid_entry { gid, gid_index: 0, port_num: 1, gid_type: IBV_GID_TYPE_ROCE_V2, ndev_ifindex: 0 };
+    // SAFETY: there is room for one of at least this size.
+    unsafe { entries.write(entry) };
+    1
+}
+
+/// See `ibv_query_pkey(3)`.
+///
+/// # Safety
+/// The context is open, and `pkey` is a place for one.
+pub unsafe extern "C" fn ibv_query_pkey(
+    _: *mut ibv_context,
+    port: u8,
+    index: c_int,
+    pkey: *mut u16,
+) -> c_int {
+    if port != 1 || index != 0 {
+        super::objects::set_errno(libc::EINVAL);
+        return -1;
+    }
+    // SAFETY: the caller's promise.
+    unsafe { pkey.write(crate::engine::wire::DEFAULT_PKEY.to_be()) };
+    0
+}

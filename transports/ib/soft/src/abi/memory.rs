@@ -1,0 +1,113 @@
+//! Protection domains, registered memory, address handles, and what forking needs.
+
+use std::ffi::{c_int, c_void};
+
+use uct_ib_abi::*;
+
+use super::convert;
+use super::objects::{Ah, Mr, Pd, borrow, context, give, refused, take_back};
+
+/// See `ibv_alloc_pd(3)`.
+///
+/// # Safety
+/// The context is open.
+pub unsafe extern "C" fn ibv_alloc_pd(pointer: *mut ibv_context) -> *mut ibv_pd {
+    // SAFETY: the caller's promise.
+    let driver = unsafe { context(pointer) }.driver.clone();
+    let id = driver.lock().device.alloc_pd();
+    give(Pd { public: ibv_pd { context: pointer, handle: id.0 as u32 }, driver, id })
+}
+
+/// See `ibv_dealloc_pd(3)`.
+///
+/// # Safety
+/// The domain is one of [`ibv_alloc_pd`], and nobody uses it later if this succeeds.
+pub unsafe extern "C" fn ibv_dealloc_pd(pointer: *mut ibv_pd) -> c_int {
+    // SAFETY: the caller's promise.
+    let pd = unsafe { borrow::<Pd>(pointer) };
+    let outcome = convert::outcome(pd.driver.lock().device.dealloc_pd(pd.id));
+    if outcome == 0 {
+        // SAFETY: as above.
+        drop(unsafe { take_back::<Pd>(pointer) });
+    }
+    outcome
+}
+
+/// See `ibv_reg_mr(3)`. Nothing is pinned: the memory stays the process's, which shares it with the device.
+///
+/// # Safety
+/// The domain lives; the memory is valid until it is deregistered.
+pub unsafe extern "C" fn ibv_reg_mr(
+    domain: *mut ibv_pd,
+    address: *mut c_void,
+    length: usize,
+    flags: c_int,
+) -> *mut ibv_mr {
+    // SAFETY: the caller's promise.
+    let pd = unsafe { borrow::<Pd>(domain) };
+    if flags & (IBV_ACCESS_ON_DEMAND | IBV_ACCESS_ZERO_BASED | IBV_ACCESS_MW_BIND) != 0 {
+        return refused(libc::EOPNOTSUPP);
+    }
+    let begin = address.expose_provenance() as u64;
+    let mut port = pd.driver.lock();
+    // SAFETY: the caller's promise is that of the device.
+    match unsafe { port.device.register(pd.id, begin, length as u64, convert::access(flags)) } {
+        Ok(key) => give(Mr {
+            public: ibv_mr {
+                context: pd.public.context,
+                pd: domain,
+                addr: address,
+                length,
+                handle: key,
+                lkey: key,
+                rkey: key,
+            },
+            driver: pd.driver.clone(),
+        }),
+        Err(refusal) => refused(convert::errno(refusal)),
+    }
+}
+
+/// See `ibv_dereg_mr(3)`. The device does not touch the memory behind this call.
+///
+/// # Safety
+/// The region is one of [`ibv_reg_mr`], and nobody uses it later.
+pub unsafe extern "C" fn ibv_dereg_mr(pointer: *mut ibv_mr) -> c_int {
+    // SAFETY: the caller's promise.
+    let mr = unsafe { take_back::<Mr>(pointer) };
+    convert::outcome(mr.driver.lock().device.deregister(mr.public.lkey))
+}
+
+/// See `ibv_create_ah(3)`.
+///
+/// # Safety
+/// The domain lives, and `attr` is an address vector.
+pub unsafe extern "C" fn ibv_create_ah(domain: *mut ibv_pd, attr: *mut ibv_ah_attr) -> *mut ibv_ah {
+    // SAFETY: the caller's promise.
+    let pd = unsafe { borrow::<Pd>(domain) };
+    // SAFETY: the caller's promise.
+    match convert::path(unsafe { &*attr }) {
+        Some(path) => give(Ah { public: ibv_ah { context: pd.public.context, pd: domain, handle: 0 }, path }),
+        None => refused(libc::EINVAL),
+    }
+}
+
+/// See `ibv_destroy_ah(3)`.
+///
+/// # Safety
+/// The handle is one of [`ibv_create_ah`], and nobody uses it later.
+pub unsafe extern "C" fn ibv_destroy_ah(pointer: *mut ibv_ah) -> c_int {
+    // SAFETY: the caller's promise.
+    drop(unsafe { take_back::<Ah>(pointer) });
+    0
+}
+
+/// See `ibv_fork_init(3)`: there is nothing to do, since memory is not pinned.
+pub extern "C" fn ibv_fork_init() -> c_int {
+    0
+}
+
+/// See `ibv_is_fork_initialized(3)`.
+pub extern "C" fn ibv_is_fork_initialized() -> c_int {
+    IBV_FORK_UNNEEDED
+}

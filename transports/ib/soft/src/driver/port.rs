@@ -1,0 +1,205 @@
+//! The device with its socket: what it needs to work, behind the driver's lock.
+//!
+//! For the driver and for `abi`.
+
+use std::collections::{HashMap, VecDeque};
+use std::io;
+use std::net::IpAddr;
+use std::os::fd::{AsFd, OwnedFd};
+use std::sync::Arc;
+
+use super::{Notices, Options};
+use crate::engine::{Config, CqId, Device, Event, Incoming, Nanos, Outgoing, Personality, SrqId};
+use crate::network::faults::{Faults, Rates};
+use crate::network::udp::Udp;
+
+/// Packets of the device before those that have arrived are looked at again.
+const BUDGET: usize = 32;
+/// Turns of receiving and sending in one call.
+const TURNS: usize = 16;
+/// How much later a packet leaves that is late.
+const LATE: Nanos = 200_000;
+/// After so long a socket that was full is tried again.
+const SOCKET_FULL: Nanos = 50_000;
+
+/// A completion queue of the application, and where its announcements go. The number is the address of the application's object.
+#[derive(Clone)]
+pub struct CqTarget {
+    /// Its channel, if it has one.
+    pub channel: Option<Arc<Notices<usize>>>,
+    /// Events about it.
+    pub events: EventTarget,
+}
+
+/// Where events about an object go: the queue of its context, with the address of the application's object.
+#[derive(Clone)]
+pub struct EventTarget {
+    /// The queue of the context that it was made in.
+    pub queue: Arc<Notices<(Event, usize)>>,
+    /// The address of the application's object.
+    pub object: usize,
+}
+
+/// Where what happens is told.
+#[derive(Default)]
+pub struct Targets {
+    /// Of completion queues.
+    pub cqs: HashMap<CqId, CqTarget>,
+    /// Of shared receive queues.
+    pub srqs: HashMap<SrqId, EventTarget>,
+    /// Of queue pairs.
+    pub qps: HashMap<u32, EventTarget>,
+    /// Of contexts, for what concerns the port or the device.
+    pub contexts: Vec<Arc<Notices<(Event, usize)>>>,
+}
+
+/// A device and its socket.
+pub struct Port {
+    /// The device.
+    pub device: Device,
+    /// Where what happens is told.
+    pub targets: Targets,
+    udp: Udp,
+    /// Packets that leave, in their order.
+    leaving: VecDeque<Outgoing>,
+    /// Packets for this device itself, which need no socket.
+    own: VecDeque<Outgoing>,
+    /// Packets that leave later.
+    late: VecDeque<(Nanos, Outgoing)>,
+    faults: Option<Faults>,
+    /// Whether the device could have sent more than its turn was.
+    has_more: bool,
+}
+
+impl Port {
+    /// A device on a socket of its own.
+    pub(super) fn open(options: &Options) -> io::Result<Port> {
+        let udp = Udp::bind(options.address)?;
+        let config = Config {
+            addresses: vec![udp.address()],
+            mtu: 4096,
+            personality: Personality::Specification,
+            // Packets that are left of an earlier device on this address should find no queue pair.
+            first_qp: fastrand::u32(..),
+        };
+        let faults = (options.faults != Rates::default()).then(|| Faults::new(options.faults, options.seed));
+        Ok(Port {
+            device: Device::new(config),
+            targets: Targets::default(),
+            udp,
+            leaving: VecDeque::new(),
+            own: VecDeque::new(),
+            late: VecDeque::new(),
+            faults,
+            has_more: false,
+        })
+    }
+
+    pub(super) fn descriptor(&self) -> io::Result<OwnedFd> {
+        self.udp.as_fd().try_clone_to_owned()
+    }
+
+    pub(super) fn address(&self) -> IpAddr {
+        self.udp.address()
+    }
+
+    /// Receives, does what is due, sends, tells.
+    pub(super) fn work(&mut self, now: Nanos) {
+        for _ in 0..TURNS {
+            let mut arrived = self.udp.receive(|packet| self.device.receive(packet, now));
+            for _ in 0..self.own.len().min(BUDGET) {
+                let Some(packet) = self.own.pop_front() else { break };
+                let Outgoing { source, destination, bytes } = &packet;
+                self.device.receive(Incoming { source: *source, destination: *destination, bytes }, now);
+                arrived += 1;
+            }
+            while self.late.front().is_some_and(|(time, _)| *time <= now) {
+                if let Some((_, packet)) = self.late.pop_front() {
+                    self.leave(packet);
+                }
+            }
+            // What the socket does not take waits, and the device with it.
+            self.has_more = self.leaving.is_empty() && self.device.run(now, BUDGET);
+            while let Some(packet) = self.device.next_outgoing() {
+                self.launch(packet, now);
+            }
+            self.udp.send(&mut self.leaving);
+            if arrived == 0 && !self.has_more && self.own.is_empty() {
+                break;
+            }
+        }
+        self.tell();
+    }
+
+    /// When there is something to do, unless something arrives before.
+    pub(super) fn next_deadline(&self, now: Nanos) -> Option<Nanos> {
+        if self.has_more || !self.own.is_empty() {
+            return Some(now);
+        }
+        if !self.leaving.is_empty() {
+            return Some(now + SOCKET_FULL);
+        }
+        let late = self.late.front().map(|(time, _)| *time);
+        self.device.next_deadline().into_iter().chain(late).min()
+    }
+
+    /// A packet leaves, unless something goes wrong with it.
+    fn launch(&mut self, packet: Outgoing, now: Nanos) {
+        let Some(faults) = &mut self.faults else { return self.leave(packet) };
+        for copy in faults.fate().copies {
+            // What is damaged does not pass the check of its CRC.
+            if copy.damage.is_some() {
+                continue;
+            }
+            let packet = packet.clone();
+            if copy.is_late {
+                self.late.push_back((now + LATE, packet));
+            } else {
+                self.leave(packet);
+            }
+        }
+    }
+
+    fn leave(&mut self, packet: Outgoing) {
+        if packet.destination == self.udp.address() {
+            self.own.push_back(packet);
+        } else {
+            self.leaving.push_back(packet);
+        }
+    }
+
+    /// Tells announcements and events to whom they concern.
+    pub fn tell(&mut self) {
+        while let Some(cq) = self.device.next_announced() {
+            if let Some(CqTarget { channel: Some(channel), events }) = self.targets.cqs.get(&cq) {
+                channel.push(events.object);
+            }
+        }
+        while let Some(event) = self.device.next_event() {
+            let target = match event {
+                Event::CqError(cq) => self.targets.cqs.get(&cq).map(|target| &target.events),
+                Event::SrqError(srq) | Event::SrqLimitReached(srq) => self.targets.srqs.get(&srq),
+                Event::QpFatal(qp)
+                | Event::QpRequestError(qp)
+                | Event::QpAccessError(qp)
+                | Event::CommunicationEstablished(qp)
+                | Event::SendQueueDrained(qp)
+                | Event::LastReceiveReached(qp) => self.targets.qps.get(&qp),
+                Event::DeviceFatal
+                | Event::PortActive
+                | Event::PortError
+                | Event::LidChange
+                | Event::PkeyChange
+                | Event::SubnetManagerChange
+                | Event::ClientReregister
+                | Event::GidChange => {
+                    self.targets.contexts.iter().for_each(|queue| queue.push((event, 0)));
+                    continue;
+                }
+            };
+            if let Some(EventTarget { queue, object }) = target {
+                queue.push((event, *object));
+            }
+        }
+    }
+}

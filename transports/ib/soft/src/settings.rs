@@ -1,0 +1,145 @@
+//! What the environment says of the device.
+//!
+//! For `abi`. Read once; a variable that is no value is told when devices are listed.
+
+use std::net::IpAddr;
+use std::sync::OnceLock;
+
+use crate::driver::Options;
+use crate::network::faults::Rates;
+
+/// What the variables say.
+pub struct Settings {
+    /// The device's name.
+    pub name: String,
+    /// How it is started.
+    pub options: Options,
+    error: Option<String>,
+}
+
+impl Settings {
+    /// Those of this process.
+    pub fn of_process() -> &'static Settings {
+        static SETTINGS: OnceLock<Settings> = OnceLock::new();
+        SETTINGS.get_or_init(|| Settings::read(|name| std::env::var(name).ok()))
+    }
+
+    /// Which variable is no value, and why.
+    pub fn error(&self) -> Option<&str> {
+        self.error.as_deref()
+    }
+
+    /// Reads variables with this function.
+    fn read(variable: impl Fn(&str) -> Option<String>) -> Settings {
+        let mut settings = Settings { name: "soft0".to_owned(), options: Options::default(), error: None };
+        if let Err(error) = settings.fill(variable) {
+            settings.error = Some(error);
+        }
+        settings
+    }
+
+    fn fill(&mut self, variable: impl Fn(&str) -> Option<String>) -> Result<(), String> {
+        let given = |name| variable(name).filter(|value| !value.is_empty());
+        if let Some(name) = given("SOFTVERBS_NAME") {
+            let is_name =
+                name.len() < 64 && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
+            if !is_name {
+                return Err(format!(
+                    "SOFTVERBS_NAME={name}: up to 63 letters, digits and underscores are a name"
+                ));
+            }
+            self.name = name;
+        }
+        if let Some(address) = given("SOFTVERBS_ADDRESS") {
+            let parsed: Result<IpAddr, _> = address.parse();
+            self.options.address =
+                Some(parsed.map_err(|_| format!("SOFTVERBS_ADDRESS={address}: an IP address is expected"))?);
+        }
+        if let Some(thread) = given("SOFTVERBS_THREAD") {
+            self.options.is_inline = match thread.as_str() {
+                "yes" => false,
+                "no" => true,
+                _ => return Err(format!("SOFTVERBS_THREAD={thread}: yes or no is expected")),
+            };
+        }
+        if let Some(faults) = given("SOFTVERBS_FAULTS") {
+            (self.options.faults, self.options.seed) =
+                parse_faults(&faults).map_err(|error| format!("SOFTVERBS_FAULTS={faults}: {error}"))?;
+        }
+        Ok(())
+    }
+}
+
+/// Faults as in `seed=7 loss=1% duplicate=0.5% reorder=2% corrupt=0.1%`.
+fn parse_faults(text: &str) -> Result<(Rates, u64), String> {
+    let (mut rates, mut seed) = (Rates::default(), 0);
+    for word in text.split_whitespace() {
+        let (name, value) = word.split_once('=').ok_or(format!("`{word}` is not name=value"))?;
+        let rate = || {
+            let number = value.strip_suffix('%').and_then(|number| number.parse::<f64>().ok());
+            let share = number.filter(|number| (0.0..=100.0).contains(number));
+            share.map(|share| share / 100.0).ok_or(format!("`{value}` of {name} is not a share, as 1% is"))
+        };
+        match name {
+            "seed" => seed = value.parse().map_err(|_| format!("`{value}` of seed is not a number"))?,
+            "loss" => rates.loss = rate()?,
+            "duplicate" => rates.duplicate = rate()?,
+            "reorder" => rates.reorder = rate()?,
+            "corrupt" => rates.corrupt = rate()?,
+            _ => {
+                return Err(format!(
+                    "there is no fault `{name}`: seed, loss, duplicate, reorder and corrupt are"
+                ));
+            }
+        }
+    }
+    Ok((rates, seed))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn read(pairs: &[(&str, &str)]) -> Settings {
+        Settings::read(|name| pairs.iter().find(|pair| pair.0 == name).map(|pair| pair.1.to_owned()))
+    }
+
+    #[test]
+    fn without_variables_there_is_a_device() {
+        let settings = read(&[]);
+        assert_eq!((settings.name.as_str(), settings.error()), ("soft0", None));
+    }
+
+    #[test]
+    fn all_of_it_is_read() {
+        let settings = read(&[
+            ("SOFTVERBS_NAME", "mlx5_0"),
+            ("SOFTVERBS_ADDRESS", "10.0.0.5"),
+            ("SOFTVERBS_THREAD", "no"),
+            ("SOFTVERBS_FAULTS", "seed=7 loss=1% duplicate=0.5% reorder=2% corrupt=100%"),
+        ]);
+        assert_eq!((settings.name.as_str(), settings.error()), ("mlx5_0", None));
+        assert_eq!(settings.options.address, Some(IpAddr::from([10, 0, 0, 5])));
+        assert!(settings.options.is_inline);
+        assert_eq!(settings.options.seed, 7);
+        let expected = Rates { loss: 0.01, duplicate: 0.005, reorder: 0.02, corrupt: 1.0 };
+        assert_eq!(settings.options.faults, expected);
+    }
+
+    #[test]
+    fn what_is_no_value_is_named() {
+        for (name, value, why) in [
+            ("SOFTVERBS_NAME", "a/b", "letters"),
+            ("SOFTVERBS_ADDRESS", "host", "IP address"),
+            ("SOFTVERBS_THREAD", "1", "yes or no"),
+            ("SOFTVERBS_FAULTS", "loss=1", "is not a share"),
+            ("SOFTVERBS_FAULTS", "loss=101%", "is not a share"),
+            ("SOFTVERBS_FAULTS", "lost=1%", "there is no fault `lost`"),
+            ("SOFTVERBS_FAULTS", "loss", "name=value"),
+        ] {
+            let settings = read(&[(name, value)]);
+            let error = settings.error().expect("it is none");
+            assert!(error.contains(name) && error.contains(why), "{error}");
+        }
+    }
+}
