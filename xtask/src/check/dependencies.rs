@@ -76,9 +76,13 @@ fn refusal(manifest: &str, package: &str, on: &Relation) -> Option<&'static str>
             (&["uct-plugin"], "a plugin exports its own transport with uct-plugin")
         }
         "transports" if package == "uct-ib-abi" => (&[], "it uses no crate of this workspace"),
-        "transports" if package == "uct-ib" => {
-            (&["ucs", "uct-plugin", "uct-ib-abi"], "it may use ucs, uct-plugin and uct-ib-abi")
+        "transports" if package == "uct-ib-soft" => {
+            (&["ucs", "uct-ib-abi"], "a provider may use ucs and uct-ib-abi")
         }
+        "transports" if package == "uct-ib" => (
+            &["ucs", "uct-plugin", "uct-ib-abi", "uct-ib-soft"],
+            "it may use ucs, uct-plugin, uct-ib-abi and its own provider",
+        ),
         "transports" if package.ends_with("-verbs") || package == "uct-rdmacm" => {
             (&["ucs", "uct-plugin", "uct-ib"], "what works on verbs may use ucs, uct-plugin and uct-ib")
         }

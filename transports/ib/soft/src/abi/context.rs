@@ -7,6 +7,7 @@ use std::sync::Arc;
 use uct_ib_abi::*;
 
 use super::device::{driver, guid};
+use super::limits::{MAX_COMPLETIONS, MAX_PIECES, MAX_REQUESTS};
 use super::objects::{Context, context, refused, zeroed};
 use super::{queue, work};
 use crate::driver::Notices;
@@ -14,11 +15,6 @@ use crate::engine::MAX_READS;
 
 /// Entries of the port's table of GIDs.
 const GIDS: usize = 1;
-/// Sizes that are offered.
-pub const MAX_REQUESTS: u32 = 16_384;
-pub const MAX_PIECES: u32 = 32;
-pub const MAX_COMPLETIONS: c_int = 1 << 20;
-pub const MAX_INLINE: u32 = 512;
 const MAX_OBJECTS: c_int = 1 << 20;
 /// A vendor that no program takes for hardware that it knows.
 const VENDOR: u32 = 0x00ff_fffe;

@@ -7,6 +7,7 @@ mod channel;
 mod context;
 mod convert;
 mod device;
+mod limits;
 mod memory;
 mod objects;
 mod queue;

@@ -4,8 +4,8 @@ use std::ffi::{c_int, c_void};
 
 use uct_ib_abi::*;
 
-use super::context::{MAX_COMPLETIONS, MAX_PIECES, MAX_REQUESTS};
 use super::convert;
+use super::limits::{MAX_COMPLETIONS, MAX_PIECES, MAX_REQUESTS};
 use super::objects::{Channel, Cq, Pd, Srq, borrow, context, give, refused, take_back, zeroed};
 use crate::driver::{CqTarget, EventTarget};
 

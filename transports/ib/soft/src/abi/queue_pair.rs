@@ -4,8 +4,8 @@ use std::ffi::c_int;
 
 use uct_ib_abi::*;
 
-use super::context::{MAX_INLINE, MAX_PIECES, MAX_REQUESTS};
 use super::convert;
+use super::limits::{MAX_INLINE, MAX_PIECES, MAX_REQUESTS};
 use super::objects::{Cq, Pd, Qp, Srq, borrow, context, give, refused, take_back, zeroed};
 use crate::driver::EventTarget;
 use crate::engine::{Capacity, Mask, QpConfig, QpKind};
