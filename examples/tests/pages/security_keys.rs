@@ -39,6 +39,7 @@ const GUARDS: &[(&str, &[&str])] = &[
             "tcp.max_connections",
             "tcp.max_connections_per_source",
             "tcp.unused_timeout",
+            "tcp.linger_timeout",
             "tcp.reserved_descriptors",
             "shm.max_connections",
             "shm.max_connections_per_process",

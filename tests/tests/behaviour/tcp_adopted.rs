@@ -7,7 +7,7 @@ use std::os::fd::OwnedFd;
 use std::os::unix::net::{UnixDatagram, UnixStream};
 use std::rc::Rc;
 
-use crate::support::{Failures, HELLO, LIMIT, Side, drive, send};
+use crate::support::{Failures, HELLO, ID, LIMIT, Side, drive, send};
 use uct_core::{Ep, Error, IfaceAddress, SocketSide};
 
 /// Two ends of one connection.
@@ -216,6 +216,55 @@ fn adopted_sockets_of_peers_count_as_connections_of_their_source() {
     let third = open();
     send(&sides, &third.0.0, 3);
     drive(&sides, || other.count.get() == 3);
+}
+
+/// Two ends of one connection, of TCP or Unix sockets.
+fn any_sockets(is_unix: bool) -> (OwnedFd, OwnedFd) {
+    if is_unix {
+        let (near, far) = UnixStream::pair().unwrap();
+        return (near.into(), far.into());
+    }
+    let (near, far) = sockets();
+    (near.into(), far.into())
+}
+
+#[test]
+fn an_adopted_socket_ends_with_its_endpoint_though_the_peer_keeps_its_own() {
+    let ends = [(SocketSide::Called, SocketSide::Accepted), (SocketSide::Accepted, SocketSide::Called)];
+    for ((end, far_end), is_unix) in ends.into_iter().flat_map(|ends| [(ends, false), (ends, true)]) {
+        let (one, other) = (Side::new(&[("linger_timeout", "20ms")]), Side::new(&[]));
+        let sides = [&one, &other];
+        let (near, far) = any_sockets(is_unix);
+        let (own, _) = over(&one, &unreachable(&other), near, end);
+        let (kept, failed) = over(&other, &unreachable(&one), far, far_end);
+        send(&sides, &kept, 1);
+        send(&sides, &own, 2);
+        drive(&sides, || one.count.get() == 1);
+        drop(own);
+        drive(&sides, || one.counter("connections") == 0);
+        drive(&sides, || !failed.borrow().is_empty());
+        assert_eq!((other.sum.get(), failed.borrow()[0].0), (2, Error::CONNECTION_RESET), "{failed:?}");
+    }
+}
+
+#[test]
+fn an_adopted_socket_ends_with_its_endpoint_though_the_peer_reads_nothing() {
+    let (one, other) = (Side::new(&[("linger_timeout", "20ms")]), Side::new(&[]));
+    for is_unix in [false, true] {
+        let (near, far) = any_sockets(is_unix);
+        let (own, _) = over(&one, &unreachable(&other), near, SocketSide::Accepted);
+        let (_kept, _) = over(&other, &unreachable(&one), far, SocketSide::Called);
+        send(&[&one, &other], &own, 1);
+        drive(&[&one, &other], || one.counter("half_open") == 0);
+        let mut refused = 0;
+        drive(&[&one], || {
+            refused = if own.am_short(ID, 1, b"data").is_ok() { 0 } else { refused + 1 };
+            // It has room for none, whatever was sent meanwhile.
+            refused == 1000
+        });
+        drop(own);
+        drive(&[&one], || one.counter("connections") == 0);
+    }
 }
 
 #[test]

@@ -78,7 +78,9 @@ ucs::config_struct! {
         /// Refused requests for remote memory after which a connection ends, so that keys cannot be guessed.
         #[security = true]
         pub max_refused: u32 = "256" in 1..=65_535,
-        /// Time limit for a closing connection to wait for its peer, and for a closing interface to send its data.
+        /// Time limit for a closing connection to wait for its peer, and for a closing interface to send its data. For both, once the
+        /// endpoint over a socket that the program has passed in is gone.
+        #[security = true]
         pub linger_timeout: Time = "1s",
         /// Time limit of a blocking read of remote memory (get_short).
         pub get_timeout: Time = "30s",

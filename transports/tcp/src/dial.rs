@@ -51,6 +51,7 @@ impl TcpIface {
         let system = |error: SystemError| Failure::new(Error::from(&error), error.to_string());
         if side == SocketSide::Accepted {
             let conn = self.table.add(peer.id, 0, None)?;
+            conn.note_handed_over();
             if let Err(error) = self.take_in(socket, address, &[], Some(conn.id())) {
                 conn.fail(&self.shared, Error::CANCELED, "its socket cannot be added to the event set");
                 return Err(system(error));

@@ -4,13 +4,14 @@
 use std::io::{ErrorKind, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::mpsc;
+use std::time::Duration;
 
 use crate::support::logged_listener::LoggedListener;
 use crate::support::namespaces::{Cable, FAR};
 use crate::support::raw::{Raw, RawConnection};
-use crate::support::{self, LIMIT, log, net, raw, seed, skip};
+use crate::support::{self, LIMIT, LOOPBACK, log, net, raw, seed, skip};
 use uct_net::NetOptions;
-use uct_net::local::Connection;
+use uct_net::local::{Connection, Net};
 
 const TRANSPORTS: [&str; 2] = ["posix/memory", "tcp/lo"];
 /// What an honest peer grants at first.
@@ -190,6 +191,43 @@ fn an_unknown_kind_ends_its_connection() {
         },
         "not of this protocol",
     );
+}
+
+/// Those of an interface of tcp.
+fn sockets_of(net: &Net) -> u64 {
+    let tcp = net.ifaces().iter().find(|iface| iface.resource().to_string() == "tcp/lo").expect("tcp");
+    let counters = tcp.transport_counters();
+    counters.into_iter().find(|(name, _)| name == "connections").expect("a counter").1
+}
+
+/// They break the protocol, and keep their sockets.
+#[test]
+fn callers_whose_connections_are_over_hold_no_sockets_of_the_listener() {
+    const CALLERS: usize = 12;
+    let options = NetOptions { max_connections: 4, ..options() };
+    let (server, address) =
+        support::serve(&support::context(), options, LOOPBACK, async |net, mut listener| {
+            for _ in 0..CALLERS {
+                listener.accept().await?.accept().await?.closed().await;
+            }
+            let are_closed = async {
+                while sockets_of(net) > 0 {
+                    net.sleep(Duration::from_millis(1)).await;
+                }
+            };
+            assert!(net.within(LIMIT, are_closed).await.is_some(), "{} are open", sockets_of(net));
+            Ok(())
+        });
+    let raw = Raw::new();
+    let break_off = |_| {
+        let mut hostile = raw.call(&address, "tcp/lo").connect();
+        assert_eq!(hostile.send(0, WINDOW, b""), Ok(()));
+        assert!(hostile.aborted().is_some_and(|reason| reason.contains("not of this protocol")));
+        hostile
+    };
+    let held: Vec<RawConnection> = (0..CALLERS).map(break_off).collect();
+    server.join().expect("the server's thread");
+    drop(held);
 }
 
 /// Words that forge a line of a log, clear a terminal, turn the direction of writing and hide, over and over again.

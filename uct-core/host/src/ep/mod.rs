@@ -207,7 +207,7 @@ impl Iface {
 
     /// As [`Iface::connect_with`], over a socket that is connected already: the endpoint uses this one and no other. The peer does the
     /// same with the other end. Any earlier protocol on the socket has ended, and the caller vouches that its other end is
-    /// the peer's. The peer need not be reachable at its address.
+    /// the peer's. The peer need not be reachable at its address. The socket may end with this endpoint, while the peer still has its own.
     ///
     /// # Errors
     /// The transport's refusal; [`ucs::Error::UNSUPPORTED`] where connections are no sockets ([`Iface::adopts`]). The socket is closed.

@@ -128,7 +128,7 @@ impl Conn {
             is_full: false,
             is_only: true,
         }));
-        self.is_opened.set(false);
+        self.note_handed_over();
         shared.timers.want_tick(deadline);
         Ok(())
     }

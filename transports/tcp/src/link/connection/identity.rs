@@ -14,7 +14,7 @@ use socket2::Socket;
 use ucs::Error;
 use ucs::event_set::Events;
 
-use super::{Conn, State};
+use super::{Conn, OpenedBy, State};
 use crate::link::conn_id::ConnId;
 use crate::link::shared::Shared;
 use crate::proto::wire::{Claim, is_same};
@@ -141,7 +141,7 @@ impl Conn {
         self.take_queue(other);
         self.take_received(shared, other);
         self.peer_use.set(other.peer_use.get());
-        self.is_opened.set(false);
+        self.opened_by.set(OpenedBy::Peer);
         other.state.set(State::Closed(Error::CANCELED));
         shared.note_taken_over(other.id, self.id);
         true
@@ -168,7 +168,7 @@ impl Conn {
 
     /// Whether this side opened it, to the interface that has this id.
     fn is_own_to(&self, peer: u64) -> bool {
-        self.is_opened.get() && self.peer == peer && self.is_open_to_endpoints()
+        self.opened_by.get() == OpenedBy::Own && self.peer == peer && self.is_open_to_endpoints()
     }
 
     /// Whether the peer, which connects too, is to use this connection instead. Of two that are being established it is the one of the

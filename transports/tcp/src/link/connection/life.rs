@@ -13,7 +13,7 @@ use ucs::event_set::Events;
 use uct_plugin::completion::complete;
 use uct_plugin::{Blocked, Completion, Outcome, Result};
 
-use super::{Conn, State, Use};
+use super::{Conn, OpenedBy, State, Use};
 use crate::io::socket;
 use crate::link::member::Member;
 use crate::link::shared::Shared;
@@ -25,6 +25,15 @@ pub(super) const UNACKNOWLEDGED: &str = ": the peer's system acknowledges nothin
      the MTU of a link on the way is smaller than this side's";
 
 impl Conn {
+    /// Its socket was handed over by the application.
+    pub(crate) fn note_handed_over(&self) {
+        self.opened_by.set(OpenedBy::Application);
+    }
+
+    fn is_handed_over(&self) -> bool {
+        self.opened_by.get() == OpenedBy::Application
+    }
+
     /// The connection is established: queued data are sent.
     pub(crate) fn establish(self: &Rc<Self>, shared: &Shared, hello: &Hello, socket: Option<Socket>) {
         if let Some(socket) = socket {
@@ -51,7 +60,7 @@ impl Conn {
         self.ready.set(!self.has_queued());
         self.send_use(shared);
         self.mark_dirty(shared);
-        shared.timers.want_tick(shared.timers.keepalive_tick());
+        shared.timers.want_tick(shared.timers.keepalive_tick().min(self.linger.get()));
         ucs::log::debug!(peer = self.describe_peer(), "a connection is established");
     }
 
@@ -91,7 +100,7 @@ impl Conn {
     /// An endpoint uses it from now on.
     pub(crate) fn attach(&self, shared: &Shared, member: Weak<Member>) {
         self.members.borrow_mut().push(member);
-        if self.is_opened.get() {
+        if self.opened_by.get() == OpenedBy::Own {
             shared.stop_counting(self.id);
         }
         self.own_use.set(Use::Using);
@@ -136,10 +145,17 @@ impl Conn {
         }
         // From here on it is the peer that decides how long it stays.
         let is_standing = self.state.get() == State::Established;
-        if is_standing && self.is_opened.get() && !shared.leave_to_peer(self.id, self.source.get()) {
+        if is_standing
+            && self.opened_by.get() == OpenedBy::Own
+            && !shared.leave_to_peer(self.id, self.source.get())
+        {
             let reason =
                 "no endpoint uses it, and its peer has as many as it may (max_connections_per_source)";
             return self.fail(shared, Error::CANCELED, reason);
+        }
+        if self.is_handed_over() && self.linger.get() == Deadline::NEVER {
+            // What waits to be sent does not prolong it: the peer decides when it reads.
+            self.linger(shared);
         }
         if self.has_queued() || !self.initiator.is_idle() {
             return;
@@ -152,12 +168,16 @@ impl Conn {
                 self.send_control(shared, control::UNUSE);
                 if self.peer_use.get() == Use::Over {
                     self.fail(shared, Error::CANCELED, "it is not needed any more");
-                } else if self.peer_use.get() == Use::Never {
-                    self.linger.set(Deadline::after(shared.settings().linger_timeout));
-                    shared.timers.want_tick(self.linger.get());
+                } else if self.peer_use.get() == Use::Never && !self.is_handed_over() {
+                    self.linger(shared);
                 }
             }
         }
+    }
+
+    fn linger(&self, shared: &Shared) {
+        self.linger.set(Deadline::after(shared.settings().linger_timeout));
+        shared.timers.want_tick(self.linger.get());
     }
 
     /// Whether closing the interface has to wait for it.
@@ -172,7 +192,9 @@ impl Conn {
         if self.peer_use.get() == Use::Never {
             self.peer_use.set(Use::Using);
         }
-        self.linger.set(Deadline::NEVER);
+        if !self.is_handed_over() {
+            self.linger.set(Deadline::NEVER);
+        }
     }
 
     pub(super) fn on_unuse(self: &Rc<Self>, shared: &Shared) {
@@ -261,6 +283,8 @@ impl Conn {
             State::Established => {}
         }
         if self.linger.get().expired_at(now) {
+            // What was sent last is not to be lost with it.
+            self.discard_received(shared);
             self.fail(shared, Error::CANCELED, "the peer did not close it in time");
             return Deadline::NEVER;
         }

@@ -66,6 +66,16 @@ pub(crate) enum Use {
     Over,
 }
 
+/// Who opened the socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum OpenedBy {
+    /// This side.
+    Own,
+    Peer,
+    /// The application handed it over, for one endpoint of each side.
+    Application,
+}
+
 /// A connection. It belongs to the interface, which hands what its connections share to every call.
 pub(crate) struct Conn {
     // What a send touches.
@@ -120,8 +130,7 @@ pub(crate) struct Conn {
     pub(crate) peer: u64,
     /// The address that endpoints were created to, if any were.
     destination: Option<Rc<IfaceAddress>>,
-    /// Whether this side opened the socket.
-    is_opened: Cell<bool>,
+    opened_by: Cell<OpenedBy>,
     /// Random, chosen by the side that opened the socket, and sent over it alone.
     token: u64,
     /// The source of the peer, once the connection is established.
@@ -185,7 +194,7 @@ impl Conn {
             state: Cell::new(State::Connecting),
             socket: RefCell::default(),
             peer,
-            is_opened: Cell::new(destination.is_some()),
+            opened_by: Cell::new(if destination.is_some() { OpenedBy::Own } else { OpenedBy::Peer }),
             destination,
             token,
             source: Cell::new(Source::UNKNOWN),

@@ -77,6 +77,33 @@ fn a_peer_that_never_used_it_has_some_time_to_begin() {
 }
 
 #[test]
+fn a_socket_that_was_handed_over_ends_with_its_endpoint_whatever_the_peer_does() {
+    let linger = duration_to_ticks(std::time::Duration::from_secs(100));
+    for does_read in [true, false] {
+        let bed = Bed::new(&[("linger_timeout", "100s")]);
+        bed.conn.note_handed_over();
+        bed.write(&frame(control::USE, &[]));
+        assert_eq!(bed.conn.linger.get(), Deadline::NEVER, "an endpoint uses it");
+        bed.conn.attach(&bed.iface.shared, Weak::new());
+        if !does_read {
+            bed.fill(&pattern(900));
+        }
+        come_and_go(&bed);
+        bed.progress();
+        let until = bed.conn.linger.get();
+        assert!(until <= Deadline::at_ticks(ticks() + linger));
+        assert_eq!((bed.conn.has_queued(), bed.conn.own_use.get() == Use::Over), (!does_read, does_read));
+        // It says so again.
+        bed.write(&frame(control::USE, &[]));
+        bed.conn.mark_dirty(&bed.iface.shared);
+        bed.progress();
+        assert_eq!((bed.failure(), bed.conn.linger.get()), (None, until), "nothing prolongs it");
+        bed.conn.tick(&bed.iface.shared, ticks() + linger, false);
+        assert_eq!(bed.failure(), Some(Error::CANCELED));
+    }
+}
+
+#[test]
 fn silence_is_asked_about_and_lasts_as_long_as_configured() {
     let bed = Bed::new(&[("keepalive_interval", "100s"), ("keepalive_timeout", "250s")]);
     let look = || bed.conn.tick(&bed.iface.shared, ticks(), true);
