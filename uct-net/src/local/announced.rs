@@ -1,18 +1,20 @@
 //! What interfaces are called in the handshake: one that carries messages inside TLS only has another name. So a side that would send in
-//! clear does not find it, and one that must not does not take an interface that would.
+//! clear does not find it, and one that must not does not take an interface that would. And which ones a peer is told of: addresses hold
+//! secrets, so it gets those that it may use.
 
 use ucs::Error as Status;
 use uct_host::select::PeerAddresses;
 use uct_host::{Iface, IfaceAddress};
 
 use super::net::NetHandle;
+use super::standing::Standing;
 
 /// What the name of such a transport ends with.
 const INSIDE_TLS: &str = "+tls";
 
-/// The addresses of this side.
-pub(crate) fn own(net: &NetHandle) -> PeerAddresses {
-    let mut addresses = net.selector.addresses();
+/// The addresses of this side that a peer may use.
+pub(crate) fn own(net: &NetHandle, peer: &Standing<'_>) -> PeerAddresses {
+    let mut addresses = net.selector.clone().without(|iface| peer.refuses(iface)).addresses();
     for iface in &mut addresses.ifaces {
         if is_wrapped(net, &iface.address.transport) {
             iface.address.transport += INSIDE_TLS;

@@ -56,23 +56,26 @@ impl<'a> Standing<'a> {
             DeviceKind::Accelerator | DeviceKind::Network if iface.adopts() => {
                 "the peer has not proved who it is, and this side makes no network connection at its word"
             }
-            DeviceKind::SharedMemory if !self.is_here => {
+            DeviceKind::Myself | DeviceKind::SharedMemory if !self.is_here => {
                 "the peer's address is not of this machine, and it has not proved who it is; at its word this side uses no memory of this \
-                 machine"
+                 machine, even if both share it"
             }
             _ => return None,
         };
         Some(format!("{reason}: {PROOFS}"))
     }
 
-    /// The interfaces of this side that may be used, with the reason for each other one that could be.
+    /// The interfaces of this side that may be used, with the reason for each other one that could be. Of memory that is not known: neither
+    /// side names its own to the other one.
     pub(crate) fn permitted(&self, peer: &PeerAddresses) -> Selector {
         let leads = |iface: &Iface, theirs: &IfaceAddress| {
             theirs.transport == iface.resource().transport && iface.is_reachable(theirs).is_ok()
         };
         self.net.selector.clone().without(|iface| {
             let reason = self.refuses(iface)?;
-            peer.ifaces.iter().any(|theirs| leads(iface, &theirs.address)).then_some(reason)
+            let may_lead = iface.resource().kind == DeviceKind::SharedMemory
+                || peer.ifaces.iter().any(|theirs| leads(iface, &theirs.address));
+            may_lead.then_some(reason)
         })
     }
 }

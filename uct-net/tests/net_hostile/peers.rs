@@ -550,7 +550,15 @@ fn a_listener_connects_to_no_one_at_the_word_of_a_caller() {
     }
 }
 
-/// Shared memory of one machine, and a network between two addresses. Only a proof leads from one to the other.
+/// The interfaces that a frame names, but for those of networks.
+fn memory_in(body: &[u8]) -> Vec<String> {
+    let ifaces = raw::named(body).ifaces.into_iter();
+    let near = ["self", "posix", "sysv", "cma"];
+    ifaces.map(|iface| iface.address.transport).filter(|name| near.contains(&name.as_str())).collect()
+}
+
+/// Shared memory of one machine, and a network between two addresses. Only a proof leads from one to the other: without it a caller is not told
+/// of the memory, and one that knows of it is refused.
 #[test]
 fn memory_of_a_machine_is_for_callers_of_that_machine() {
     if !skip::is_root("make network namespaces") {
@@ -561,19 +569,25 @@ fn memory_of_a_machine_is_for_callers_of_that_machine() {
     let far = cable.far(move || {
         let listener = LoggedListener::at(format!("{FAR}:0"), options());
         address_to.send(listener.address.clone()).expect("the near end waits");
-        // It has memory of the listener's machine, and calls from elsewhere.
         let socket = socket.recv_timeout(LIMIT).expect("a socket of the near end");
-        let mut call = Raw::new().call_over(socket, "posix/memory");
+        // A caller of this machine is told.
+        let raw = Raw::new();
+        let theirs = raw.call(&listener.address, "posix/memory").theirs;
+        // This one has memory of the listener's machine, and calls from elsewhere.
+        let (socket, welcome) = raw.welcome_over(socket);
+        let told = memory_in(&welcome);
+        let mut call = raw.call_to((socket, welcome), "posix/memory", theirs);
         call.propose(raw::LANE);
         let (answer, body) = call.answer();
-        (answer, String::from_utf8_lossy(&body).into_owned(), call.explanation)
+        (told, answer, String::from_utf8_lossy(&body).into_owned(), call.explanation)
     });
     let near = cable.near(move || {
         let address = address.recv_timeout(LIMIT).expect("the far end listens");
         socket_to.send(TcpStream::connect(address).expect("it listens")).expect("the far end waits");
     });
     near.join().expect("the near end");
-    let (answer, refusal, explanation) = far.join().expect("the far end");
+    let (told, answer, refusal, explanation) = far.join().expect("the far end");
+    assert!(told.is_empty(), "the Welcome names {told:?}");
     assert_eq!(answer, raw::UNABLE, "{refusal}");
     for text in [refusal, explanation] {
         assert!(text.contains("the peer's address is not of this machine"), "{text}");
@@ -581,7 +595,7 @@ fn memory_of_a_machine_is_for_callers_of_that_machine() {
 }
 
 #[test]
-fn a_client_uses_no_memory_at_the_word_of_a_listener_elsewhere() {
+fn a_client_uses_no_memory_at_the_word_of_a_listener_elsewhere_and_names_none_to_it() {
     if !skip::is_root("make network namespaces") {
         return;
     }
@@ -597,15 +611,17 @@ fn a_client_uses_no_memory_at_the_word_of_a_listener_elsewhere() {
         let hostile = std::thread::spawn(move || {
             let mut caller = socket.recv_timeout(LIMIT).expect("the client calls");
             // It has memory of the client's machine.
-            Raw::new().welcome(&mut caller)
+            let raw = Raw::new();
+            (raw.answer_hello(&mut caller), raw.read(&mut caller).expect("a frame").0)
         });
         let net = net(support::patient());
         let error = net.block_on(net.connect(address)).expect_err("the listener goes away");
         (hostile.join().expect("the listener's thread"), error.to_string())
     });
     far.join().expect("the far end");
-    let (chosen, error) = near.join().expect("the near end");
+    let ((hello, chosen), error) = near.join().expect("the near end");
     assert_eq!(chosen, raw::TAKEOVER, "{error}");
+    assert!(memory_in(&hello).is_empty(), "the Hello names {:?}", memory_in(&hello));
 }
 
 /// The same two ends with a key, which each proves to the other.

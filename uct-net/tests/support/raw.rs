@@ -127,7 +127,7 @@ pub struct Call {
     pub socket: TcpStream,
     /// What the peer makes of the interfaces of this side.
     pub explanation: String,
-    theirs: IfaceAddress,
+    pub theirs: IfaceAddress,
     own: IfaceAddress,
     iface: Iface,
     /// The token in the Welcome.
@@ -236,10 +236,17 @@ impl Raw {
 
     /// Answers a caller until it has chosen a lane; returns the kind of the frame with its choice.
     pub fn welcome(&self, caller: &mut TcpStream) -> u8 {
-        assert_eq!(self.read(caller).expect("a frame").0, HELLO);
+        self.answer_hello(caller);
+        self.read(caller).expect("a frame").0
+    }
+
+    /// Answers the Hello of a caller with a Welcome; returns the Hello.
+    pub fn answer_hello(&self, caller: &mut TcpStream) -> Vec<u8> {
+        let (what, hello) = self.read(caller).expect("a frame");
+        assert_eq!(what, HELLO);
         let body = [self.hello_body(), field(EXPLANATION, b"mine\n"), first_end()].concat();
         caller.write_all(&frame(WELCOME, &body)).expect("sent");
-        self.read(caller).expect("a frame").0
+        hello
     }
 
     /// Calls, and takes in the Welcome.
@@ -248,23 +255,43 @@ impl Raw {
     }
 
     /// The same over a socket that is connected to the listener.
-    pub fn call_over(self: &Rc<Raw>, socket: TcpStream, transport: &str) -> Call {
-        let mut socket = self.hello_over(socket);
-        let (what, body) = self.read(&mut socket).expect("an answer");
-        assert_eq!(what, WELCOME);
-        let peer = PeerAddresses::unpack(&value(&body, ADDRESSES)).expect("addresses");
-        let explanation = String::from_utf8(value(&body, EXPLANATION)).expect("text");
-        let (token, window) = end(&body);
-        let named = |iface: &&Iface| iface.resource().to_string() == transport;
-        let iface = self.selector.ifaces().iter().find(named).expect("this transport").clone();
+    fn call_over(self: &Rc<Raw>, socket: TcpStream, transport: &str) -> Call {
+        let (socket, body) = self.welcome_over(socket);
         let name = transport.split('/').next().expect("a name");
         let same = |found: &&uct_core::select::PeerIface| {
             found.address.transport == name && (name != "tcp" || found.device == "lo")
         };
-        let theirs = peer.ifaces.iter().find(same).expect("the peer has it").address.clone();
+        let theirs = named(&body).ifaces.iter().find(same).expect("the peer has it").address.clone();
+        self.call_to((socket, body), transport, theirs)
+    }
+
+    /// Says Hello over a socket that is connected to the listener; returns the Welcome.
+    pub fn welcome_over(&self, socket: TcpStream) -> (TcpStream, Vec<u8>) {
+        let mut socket = self.hello_over(socket);
+        let (what, body) = self.read(&mut socket).expect("an answer");
+        assert_eq!(what, WELCOME);
+        (socket, body)
+    }
+
+    /// A call with its Welcome, that is for an interface of the listener whether or not the Welcome names it.
+    pub fn call_to(
+        self: &Rc<Raw>,
+        (socket, body): (TcpStream, Vec<u8>),
+        transport: &str,
+        theirs: IfaceAddress,
+    ) -> Call {
+        let explanation = String::from_utf8(value(&body, EXPLANATION)).expect("text");
+        let (token, window) = end(&body);
+        let named = |iface: &&Iface| iface.resource().to_string() == transport;
+        let iface = self.selector.ifaces().iter().find(named).expect("this transport").clone();
         let own = iface.address().expect("an address");
         Call { raw: Rc::clone(self), socket, explanation, theirs, own, iface, token, window }
     }
+}
+
+/// The interfaces that a Hello or a Welcome names.
+pub fn named(body: &[u8]) -> PeerAddresses {
+    PeerAddresses::unpack(&value(body, ADDRESSES)).expect("addresses")
 }
 
 /// An end of a listener: a token, a window, and no address of an endpoint.

@@ -4,6 +4,7 @@
 //! loss. One that refuses to open, or whose peer is behind an obstacle, is; and one that serves too few endpoints, unless another transport
 //! on its device is chosen.
 
+use super::EXCLUDED;
 use super::explain::{Candidate, Explanation};
 use super::peer::NOT_OFFERED;
 use super::verdict::{Stage, Verdict};
@@ -67,12 +68,17 @@ fn is_loss(stage: Stage, candidate: &Candidate, chosen: &Candidate, explanation:
     }
 }
 
-/// Whether a kind of device shorter than a network does not lead to the peer, which is another process or on another machine.
+/// Whether a kind of device shorter than a network does not lead to the peer, which is another process or on another machine, or the program
+/// uses none of this kind.
 fn leads_nowhere(kind: Option<DeviceKind>, explanation: &Explanation) -> bool {
     kind != Some(DeviceKind::Network)
         && explanation.candidates.iter().any(|other| {
             other.device_kind == kind
-                && matches!(&other.verdict, Verdict::Rejected { stage: Stage::Unreachable, hint, .. } if hint != NOT_OFFERED)
+                && match &other.verdict {
+                    Verdict::Rejected { stage: Stage::Unreachable, hint, .. } => hint != NOT_OFFERED,
+                    Verdict::Rejected { stage: Stage::Config, hint, .. } => hint == EXCLUDED,
+                    _ => false,
+                }
         })
 }
 

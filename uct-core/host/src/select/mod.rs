@@ -43,6 +43,9 @@ pub use verdict::{Stage, Verdict};
 use rank::Rank;
 use verdict::rejected;
 
+/// The hint where the program has excluded an interface.
+const EXCLUDED: &str = "the program has excluded it";
+
 /// All interfaces that a worker may use, open, and the reasons for which others are not.
 #[derive(Clone)]
 pub struct Selector {
@@ -304,7 +307,7 @@ impl Selector {
             candidates.push(Candidate::of(resource, rejected(Stage::Open, reason, hint)));
         }
         for (resource, reason) in &self.left_out {
-            let verdict = rejected(Stage::Config, reason.clone(), "the program has excluded it");
+            let verdict = rejected(Stage::Config, reason.clone(), EXCLUDED);
             candidates.push(Candidate::of(resource, verdict));
         }
         for resource in self.context.resources() {

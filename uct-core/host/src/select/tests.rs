@@ -201,6 +201,8 @@ fn for_a_peer_on_another_machine_shared_memory_that_does_not_open_is_no_loss() {
         fallback::warning(&Explanation { candidates, ..explanation.clone() }).is_some()
     };
     assert!(!is_loss(rejected(Stage::Unreachable, "memory: the peer runs on another machine", "")));
+    assert!(!is_loss(rejected(Stage::Config, "the peer is not trusted", EXCLUDED)));
+    assert!(is_loss(rejected(Stage::Config, "UCT_TLS = ^sysv", "change that key to permit it")));
     assert!(is_loss(rejected(Stage::Impeded, "memory: another namespace", "")));
     assert!(
         is_loss(rejected(Stage::Unreachable, "the peer offers no sysv", peer::NOT_OFFERED)),

@@ -36,8 +36,10 @@ pub(crate) async fn call(
     private: Vec<u8>,
 ) -> Result<Connection> {
     let steps = Steps::of_client(net, socket);
-    let (machine, actions) = Client::new(private, announced::own(net), steps.key()?);
-    let mut call = Call { steps: &steps, machine, wanted: (requests, require), server: None, lane: None };
+    let standing = Standing::of(net, socket);
+    let (machine, actions) = Client::new(private, announced::own(net, &standing), steps.key()?);
+    let wanted = (requests, require);
+    let mut call = Call { steps: &steps, standing, machine, wanted, server: None, lane: None };
     match call.run(actions).await {
         Ok(()) => call.done(),
         Err(error) => Err(call.refusal().unwrap_or_else(|| match error.status {
@@ -50,6 +52,7 @@ pub(crate) async fn call(
 /// A call, as far as it has come.
 struct Call<'a> {
     steps: &'a Steps<'a>,
+    standing: Standing<'a>,
     machine: Client,
     /// The requests of the application, and the transports that it requires.
     wanted: (&'a [Request], &'a [String]),
@@ -75,7 +78,8 @@ impl Call<'_> {
                 match action {
                     Action::Send(bytes) => steps.send(&bytes).await?,
                     Action::Welcomed { private, addresses, explanation } => {
-                        self.server = Some(Server::new(steps, self.wanted, addresses, explanation, private));
+                        let taken = (addresses, explanation, private);
+                        self.server = Some(Server::new(steps, &self.standing, self.wanted, taken));
                     }
                     Action::Choose(failed) => next = self.choose(failed).await?,
                     Action::Open(peer) => next = self.open(&peer),
@@ -254,10 +258,9 @@ struct Server<'a> {
 impl<'a> Server<'a> {
     fn new(
         steps: &Steps<'_>,
+        standing: &Standing<'_>,
         (requests, require): (&'a [Request], &[String]),
-        announced: PeerAddresses,
-        explanation: PeerLines,
-        private: Vec<u8>,
+        (announced, explanation, private): (PeerAddresses, PeerLines, Vec<u8>),
     ) -> Server<'a> {
         let Steps { net, socket, .. } = steps;
         let addresses = announced::understood(net, announced.clone());
@@ -273,7 +276,6 @@ impl<'a> Server<'a> {
             let is_beside = other.transport == over.transport && other.device != over.device;
             is_beside.then(|| format!("the connection manager's connection leads over {}", over.device))
         };
-        let standing = Standing::of(net, socket);
         let selector = standing.permitted(&addresses).without(beside);
         let left: Vec<Iface> = selector.ifaces().iter().filter(named).cloned().collect();
         let request = cheapest(&Selector::of(&net.worker, left.clone()), requests, &addresses);
@@ -363,7 +365,14 @@ impl<'a> Server<'a> {
         }
         let theirs = self.announced.ifaces.iter();
         let theirs = theirs.map(|iface| format!("{}/{}", iface.address.transport, iface.device));
-        let theirs = PeerText::new(theirs.collect::<Vec<_>>().join(", "));
+        let theirs = theirs.collect::<Vec<_>>().join(", ");
+        let is_named = |text: &str| require.iter().any(|name| text.contains(name.as_str()));
+        // What it does not offer to this side it has a reason for.
+        let verdict = self.explanation.untrusted().lines().find(|line| is_named(line));
+        if let Some(verdict) = verdict.filter(|_| !is_named(&theirs)) {
+            reason = format!("{reason}; the peer: {}", PeerText::new(verdict));
+        }
+        let theirs = PeerText::new(theirs);
         let limit = steps.net.options.limit().map_or_else(String::new, |limit| format!("; {limit}"));
         Error::new(Stage::Choose, steps.socket.peer(), Status::UNREACHABLE, reason)
             .hint(format!("the peer has {theirs}{limit}"))

@@ -73,10 +73,11 @@ async fn connect(caller: &mut Caller, private: Vec<u8>) -> Result<Connection> {
         let end = explanation.trim_end_matches('\n').rfind('\n').map_or(0, |at| at + 1);
         explanation.truncate(end);
     }
+    let own = announced::own(net, &standing);
     let mut taking = Taking { steps: &steps, standing, verdicts, first, lane: None, tried: Vec::new() };
     let actions = machine.handle(Input::Accepted(Acceptance {
         private,
-        addresses: announced::own(net),
+        addresses: own,
         explanation: PeerLines::new(explanation),
         end: lane::end(net, &conn, Vec::new()),
     }));
