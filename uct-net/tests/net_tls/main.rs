@@ -7,3 +7,4 @@ mod support;
 mod handshake;
 mod lane;
 mod lane_ends;
+mod memory;

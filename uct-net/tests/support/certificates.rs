@@ -60,12 +60,50 @@ impl Authority {
         }
     }
 
+    /// Settings of a client as text, for another process.
+    pub fn exported(&self, own: Option<&Identity>) -> String {
+        let own = own.map(|own| format!(",{},{}", hex(&own.certificate), hex(&own.key.serialize_der())));
+        hex(self.certificate.der()) + &own.unwrap_or_default()
+    }
+
+    /// Settings of a server that accepts certificates of this authority, and callers without one.
+    pub fn lenient_server(&self, own: &Identity) -> ServerConfig {
+        let verifier = WebPkiClientVerifier::builder(Arc::new(self.roots())).allow_unauthenticated();
+        let builder = ServerConfig::builder().with_client_cert_verifier(verifier.build().expect("roots"));
+        builder.with_single_cert(own.chain(), own.key()).expect("they belong together")
+    }
+
     /// Settings of a server that requires certificates of this authority.
     pub fn strict_server(&self, own: &Identity) -> ServerConfig {
         let verifier = WebPkiClientVerifier::builder(Arc::new(self.roots())).build().expect("roots");
         let builder = ServerConfig::builder().with_client_cert_verifier(verifier);
         builder.with_single_cert(own.chain(), own.key()).expect("they belong together")
     }
+}
+
+/// Settings of a client in another process, from [`Authority::exported`].
+pub fn imported(text: &str) -> ClientConfig {
+    let mut parts = text.split(',').map(unhex);
+    let mut next = || parts.next().expect("a part");
+    let mut roots = RootCertStore::empty();
+    roots.add(next().into()).expect("a root");
+    let builder = ClientConfig::builder().with_root_certificates(roots);
+    match text.split(',').count() {
+        1 => builder.with_no_client_auth(),
+        _ => {
+            let (chain, key) = (vec![next().into()], PrivateKeyDer::try_from(next()).expect("a key"));
+            builder.with_client_auth_cert(chain, key).expect("they belong together")
+        }
+    }
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+fn unhex(text: &str) -> Vec<u8> {
+    let byte = |at| u8::from_str_radix(&text[at..at + 2], 16).expect("a byte");
+    (0..text.len()).step_by(2).map(byte).collect()
 }
 
 impl Identity {

@@ -5,14 +5,17 @@ use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::Duration;
 
 use tempfile::TempDir;
+use uct_net::local::Net;
 
 use super::attackers::Attackers;
 use super::beside::{HELD, HONEST, Proof, hold, serves};
 use crate::support::child::{self, Running};
 use crate::support::copy::copy_program;
-use crate::support::{net, skip};
+use crate::support::{net, patient, skip, with};
 
 /// The name of its program.
 const PROGRAM: &str = "program";
@@ -105,6 +108,22 @@ pub fn play() {
             }
             done();
         }
+        ["meet", address, peers] => {
+            let net = net_of(peers);
+            let connection = net.block_on(net.connect(address)).expect("a connection");
+            println!("\ndone");
+            net.block_on(connection.recv()).expect_err("the end");
+        }
+        ["listen", address, peers] => {
+            let net = net_of(peers);
+            let mut listener = net.block_on(net.listen(address).into_future()).expect("a listener");
+            println!("\ndone");
+            net.block_on(async {
+                let connection = listener.accept().await?.accept().await?;
+                connection.recv().await.map(|_| ())
+            })
+            .expect_err("the end");
+        }
         ["hold", address, name] => {
             let net = net_with(name);
             let held = net.block_on(hold((&net, proof(name)), address, None));
@@ -112,5 +131,45 @@ pub fn play() {
             drop(held);
         }
         _ => panic!("{role}: no role"),
+    }
+}
+
+/// A net, with a value of the key that permits peers of other users.
+fn net_of(peers: &str) -> Net {
+    Net::new(&with(&[("shm.peers", peers)]), patient()).expect("a net")
+}
+
+/// Connects root, as the caller or as the one that is called, and another user by a name that both reach. Returns root's explanation.
+fn meet(user: &OtherUser, peers: &str, is_caller: bool) -> String {
+    let place = format!("unix:@uct-net-users-{}", std::process::id());
+    let net = net_of(peers);
+    if is_caller {
+        let _listener = user.start(&format!("listen {place} {peers}"));
+        let connection = net.block_on(net.connect(&place)).expect("a connection");
+        return connection.explanation().to_string();
+    }
+    let mut listener = net.block_on(net.listen(&place).into_future()).expect("a listener");
+    thread::scope(|scope| {
+        let caller = scope.spawn(|| user.start(&format!("meet {place} {peers}")));
+        let connection =
+            net.block_on(async { listener.accept().await?.accept().await }).expect("a connection");
+        net.block_on(async {
+            while !caller.is_finished() {
+                net.sleep(Duration::from_millis(1)).await;
+            }
+        });
+        connection.explanation().to_string()
+    })
+}
+
+#[test]
+fn two_users_share_no_memory_over_a_unix_path_unless_both_permit_that() {
+    let Some(user) = OtherUser::new() else { return };
+    for is_caller in [false, true] {
+        let apart = meet(&user, "user", is_caller);
+        let reason = format!("the peer runs as user {USER}, this process as user 0");
+        assert!(apart.starts_with("connected over tcp/lo\n") && apart.contains(&reason), "{apart}");
+        let shared = meet(&user, "any", is_caller);
+        assert!(shared.starts_with("connected over posix/memory\n"), "{shared}");
     }
 }
