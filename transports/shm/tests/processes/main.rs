@@ -8,6 +8,7 @@ mod answers;
 mod churn;
 mod exec;
 mod failures;
+mod full;
 mod namespaces;
 mod private;
 mod wakeup;
