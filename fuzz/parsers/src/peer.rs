@@ -133,10 +133,10 @@ pub(crate) fn rdmacm_private_seeds() -> Vec<Vec<u8>> {
     (1..=3).map(message).collect()
 }
 
-/// A frame of version 5: magic, version, kind, and the length of its body.
+/// A frame of version 6: magic, version, kind, and the length of its body.
 fn net_frame(kind: u8, body: &[u8]) -> Vec<u8> {
     let length = (body.len() as u32).to_le_bytes();
-    [&b"UCTN"[..], &[5, kind, 0, 0], &length, body].concat()
+    [&b"UCTN"[..], &[6, kind, 0, 0], &length, body].concat()
 }
 
 pub(crate) fn net_frame_seeds() -> Vec<Vec<u8>> {
@@ -163,7 +163,7 @@ pub(crate) fn net_frame_seeds() -> Vec<Vec<u8>> {
 }
 
 pub(crate) fn net_lane_address_seeds() -> Vec<Vec<u8>> {
-    vec![[&b"U\x05"[..], &[5; 8], &[1; 24], &[2; 4], &[3; 16]].concat()]
+    vec![[&b"U\x06"[..], &[5; 8], &[1; 24], &[2; 4], &[3; 16]].concat()]
 }
 
 pub(crate) fn shm_peer(bytes: &[u8]) {

@@ -150,6 +150,11 @@ impl Session {
         self.tls
     }
 
+    /// What both sides of the session know, and nobody else does (RFC 5705, RFC 8446 7.5).
+    pub(crate) fn binding(&self) -> std::result::Result<[u8; 32], rustls::Error> {
+        self.tls.export_keying_material([0; 32], b"EXPORTER-uct-net shared key", None)
+    }
+
     /// What is proved of the peer.
     pub(crate) fn peer(&self) -> TlsPeer {
         let certificates = self.tls.peer_certificates().unwrap_or_default();

@@ -277,6 +277,15 @@ impl FrameSocket {
         false
     }
 
+    /// What both sides of TLS know and nobody else does, if frames go inside it.
+    #[cfg(feature = "tls")]
+    pub(crate) fn binding(&self) -> Result<Option<[u8; 32]>> {
+        let binding = self.session.borrow().as_ref().map(Session::binding).transpose();
+        binding.map_err(|error| {
+            self.failed(ucs::Error::IO_ERROR, format!("TLS has no key for this side: {error}"))
+        })
+    }
+
     /// Whether a peer may be sent frames: not while TLS is being set up.
     pub(crate) fn takes_frames(&self) -> bool {
         #[cfg(feature = "tls")]

@@ -15,7 +15,7 @@ pub(crate) const HEADER: usize = 12;
 /// Longest body: the addresses of every interface that there may be need less.
 pub(crate) const MAX_BODY: usize = 256 << 10;
 const MAGIC: [u8; 4] = *b"UCTN";
-pub(crate) const VERSION: u8 = 5;
+pub(crate) const VERSION: u8 = 6;
 
 /// Why bytes are no frame, for a person.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

@@ -36,7 +36,7 @@ fn frame(random: &mut Random) -> Vec<u8> {
     let length = random.below(400);
     let announced = if random.below(3) == 0 { random.next() as u32 } else { length as u32 };
     let mut bytes = b"UCTN".to_vec();
-    bytes.extend_from_slice(&[5, random.below(14) as u8, 0, 0]);
+    bytes.extend_from_slice(&[6, random.below(14) as u8, 0, 0]);
     bytes.extend_from_slice(&announced.to_le_bytes());
     bytes.extend((0..length).map(|_| random.next() as u8));
     bytes
@@ -138,7 +138,7 @@ fn a_silent_caller_is_disconnected() {
 
 /// A Hello without private data and with no interface.
 fn empty_hello() -> Vec<u8> {
-    let mut bytes = b"UCTN\x05\x01\0\0".to_vec();
+    let mut bytes = b"UCTN\x06\x01\0\0".to_vec();
     let body = [&b"\x01\x80\0\0\0\0\x02\x80"[..], &7_u32.to_le_bytes(), b"UCTA\x01\0\0"].concat();
     bytes.extend_from_slice(&(body.len() as u32).to_le_bytes());
     bytes.extend_from_slice(&body);

@@ -1,19 +1,23 @@
 //! A host on the path of a lane inside TLS that changes, repeats, drops, adds or cuts what passes: both sides fail with a reason, and
 //! neither takes it for an orderly end. Peers that break off inside TLS.
 
-use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread;
 use std::time::Duration;
 
-use crate::support::certificates::Authority;
+use crate::support::certificates::{Authority, Identity};
+use crate::support::logged_listener::LoggedListener;
 use crate::support::path::{Harm, Path};
 use crate::support::tls_lane::{HERE, confidential, only_tcp};
-use crate::support::{self, LIMIT, pair_of};
-use uct_net::local::Net;
-use uct_net::{Error, NetOptions, Tls};
+use crate::support::{self, LIMIT, net, pair_of};
+use futures_util::future::join;
+use uct_net::local::{Connection, Net};
+use uct_net::rustls::pki_types::ServerName;
+use uct_net::rustls::{ClientConfig, ClientConnection, ServerConfig, ServerConnection, StreamOwned};
+use uct_net::{Error, NetOptions, Stage, Tls};
 
 /// It has a reason, and is no end that the peer wanted.
 fn is_failure(error: &Error) {
@@ -232,7 +236,7 @@ fn peers_that_stop_anywhere_are_hung_up_on_and_honest_ones_are_served() {
         })
     });
     let address = receiver.recv_timeout(LIMIT).expect("it listens");
-    for sent in [&b""[..], b"UCTN", b"UCTN\x05\x01\0\0\xff\xff\x03\0"] {
+    for sent in [&b""[..], b"UCTN", b"UCTN\x06\x01\0\0\xff\xff\x03\0"] {
         let mut stream = raw(&address, &authority);
         let _ = stream.write_all(sent).and_then(|()| stream.flush());
         let _ = stream.read_to_end(&mut Vec::new());
@@ -297,4 +301,187 @@ fn a_lane_whose_connection_is_gone_has_its_place_until_it_has_ended() {
     })
     .expect("a caller is served once the lane has ended");
     server.join().expect("the server's thread").expect("the server's side");
+}
+
+/// A program that ends TLS on both sides, and passes on what is inside. Returns its address, and a thread with what the caller has told it.
+fn ends_tls(listener: &str, near: ServerConfig, far: ClientConfig) -> (String, thread::JoinHandle<Vec<u8>>) {
+    let called = TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = called.local_addr().expect("an address").to_string();
+    let far_socket = TcpStream::connect(listener).expect("it listens");
+    let relay = thread::spawn(move || {
+        let near_socket = called.accept().expect("a caller").0;
+        let name = ServerName::try_from(HERE).expect("a name");
+        let near = ServerConnection::new(Arc::new(near)).expect("settings");
+        let far = ClientConnection::new(Arc::new(far), name).expect("settings");
+        for socket in [&near_socket, &far_socket] {
+            socket.set_read_timeout(Some(Duration::from_millis(2))).expect("set");
+        }
+        let (mut near, mut far) = (StreamOwned::new(near, near_socket), StreamOwned::new(far, far_socket));
+        let (mut told, mut chunk) = (Vec::new(), [0; 1 << 14]);
+        loop {
+            match near.read(&mut chunk) {
+                Ok(count @ 1..) => {
+                    told.extend_from_slice(&chunk[..count]);
+                    if far.write_all(&chunk[..count]).and_then(|()| far.flush()).is_err() {
+                        return told;
+                    }
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                _ => return told,
+            }
+            match far.read(&mut chunk) {
+                Ok(count @ 1..) => {
+                    if near.write_all(&chunk[..count]).and_then(|()| near.flush()).is_err() {
+                        return told;
+                    }
+                }
+                Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+                _ => return told,
+            }
+        }
+    });
+    (address, relay)
+}
+
+/// The error of a client whose listener is behind such a program, what that one was told, and the listener's log once it has these words.
+fn calls_behind(
+    (authority, own): (&Authority, &Identity),
+    key: Option<&[u8]>,
+    near: ServerConfig,
+    words: &str,
+) -> (Error, Vec<u8>, String) {
+    let keyed =
+        |tls| NetOptions { shared_key: key.map(<[u8]>::to_vec), tls: Some(tls), ..support::patient() };
+    let listener = LoggedListener::new(keyed(Tls::confidential().server(own.server())));
+    let (address, relay) = ends_tls(&listener.address, near, authority.client(None));
+    let net = net(keyed(Tls::confidential().client(authority.client(None))));
+    let error = net.block_on(net.connect(address).private(*b"for the listener").into_future());
+    let told = relay.join().expect("the relay's thread");
+    (error.expect_err("it is no peer"), told, listener.wait_for_log(words))
+}
+
+#[test]
+fn a_program_that_ends_tls_with_a_certificate_of_its_own_is_told_nothing() {
+    let (authority, other) = (Authority::new("ours"), Authority::new("ours"));
+    let own = authority.issue(HERE);
+    let (error, told, _) = calls_behind((&authority, &own), None, other.issue(HERE).server(), "hung up");
+    assert!(error.to_string().contains("the peer's certificate is not accepted"), "{error}");
+    assert_eq!(told, b"");
+}
+
+#[test]
+fn a_program_that_ends_tls_with_a_certificate_that_is_accepted_passes_no_proof_of_a_key_on() {
+    let authority = Authority::new("ours");
+    let own = authority.issue(HERE);
+    let key: &[u8] = b"a key of both of them";
+    let (error, told, _) =
+        calls_behind((&authority, &own), Some(key), authority.issue(HERE).server(), "hung up");
+    assert!(error.to_string().contains("does not know the shared key"), "{error}");
+    assert!(!told.windows(16).any(|bytes| bytes == b"for the listener"), "it was told private data");
+}
+
+/// A host that passes on the bytes of two callers, and from some time on what the listener sends one of them to the other.
+struct Crossing {
+    address: String,
+    is_crossed: Arc<AtomicBool>,
+}
+
+impl Crossing {
+    fn before(listener: &str, is_crossed: bool) -> Crossing {
+        let called = TcpListener::bind("127.0.0.1:0").expect("a port");
+        let address = called.local_addr().expect("an address").to_string();
+        let is_crossed = Arc::new(AtomicBool::new(is_crossed));
+        let (listener, crossed) = (listener.to_owned(), Arc::clone(&is_crossed));
+        thread::spawn(move || {
+            let far = [0; 2].map(|_| TcpStream::connect(&listener).expect("it listens"));
+            let near = [0; 2].map(|_| called.accept().expect("a caller").0);
+            let copy = |socket: &TcpStream| socket.try_clone().expect("a copy");
+            for number in [0, 1] {
+                let (mut from, mut to) = (copy(&near[number]), copy(&far[number]));
+                thread::spawn(move || {
+                    let _ = std::io::copy(&mut from, &mut to);
+                    let _ = to.shutdown(Shutdown::Write);
+                });
+                let (mut from, mut to) = (copy(&far[number]), [copy(&near[number]), copy(&near[1 - number])]);
+                let crossed = Arc::clone(&crossed);
+                thread::spawn(move || {
+                    let mut chunk = [0; 1 << 14];
+                    while let Ok(count @ 1..) = from.read(&mut chunk) {
+                        let to = &mut to[usize::from(crossed.load(Ordering::Relaxed))];
+                        if to.write_all(&chunk[..count]).is_err() {
+                            break;
+                        }
+                    }
+                    to.iter().for_each(|socket| drop(socket.shutdown(Shutdown::Write)));
+                });
+            }
+        });
+        Crossing { address, is_crossed }
+    }
+}
+
+#[test]
+fn records_of_another_session_end_the_handshake_of_both() {
+    let authority = Authority::new("ours");
+    let with = |tls| NetOptions { tls: Some(tls), ..support::patient() };
+    let listener = LoggedListener::new(with(Tls::confidential().server(authority.issue(HERE).server())));
+    let crossing = Crossing::before(&listener.address, true);
+    let call = || {
+        let net = net(with(Tls::confidential().client(authority.client(None))));
+        net.block_on(net.connect(&crossing.address).into_future()).expect_err("it is no peer")
+    };
+    let errors = thread::scope(|scope| {
+        let other = scope.spawn(call);
+        [call(), other.join().expect("the other client's thread")]
+    });
+    for error in errors {
+        is_failure(&error);
+        assert!(error.stage == Stage::Handshake && error.to_string().contains("TLS fails"), "{error}");
+    }
+    // The clients say in clear that they end, which the listener expects encrypted.
+    listener.wait_for_log("TLS fails");
+}
+
+#[test]
+fn records_of_another_session_end_both_lanes() {
+    pair_of(
+        &only_tcp(),
+        confidential(),
+        async |_net, mut listener| {
+            let mut connections = Vec::new();
+            for _ in 0..2 {
+                connections.push(listener.accept().await?.accept().await?);
+            }
+            let echo = async |connection: &Connection| loop {
+                match connection.recv().within(LIMIT).await {
+                    Ok(message) => connection.send(&message).await.unwrap_or_default(),
+                    Err(error) => return error,
+                }
+            };
+            let errors = join(echo(&connections[0]), echo(&connections[1])).await;
+            is_failure(&errors.0);
+            is_failure(&errors.1);
+            Ok(())
+        },
+        async |net, address| {
+            let crossing = Crossing::before(&address, false);
+            let connect = || net.connect(&crossing.address).into_future();
+            let connections = join(connect(), connect()).await;
+            let connections = [connections.0?, connections.1?];
+            for is_crossed in [false, true] {
+                crossing.is_crossed.store(is_crossed, Ordering::Relaxed);
+                for connection in &connections {
+                    let _ = connection.send(b"to be sent back").within(LIMIT).await;
+                }
+                for connection in &connections {
+                    let received = connection.recv().within(LIMIT).await;
+                    match is_crossed {
+                        false => assert_eq!(&*received?, b"to be sent back"),
+                        true => is_failure(&received.expect_err("it is of another session")),
+                    }
+                }
+            }
+            Ok(())
+        },
+    );
 }

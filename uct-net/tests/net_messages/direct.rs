@@ -97,7 +97,7 @@ fn a_caller_of_another_version_is_refused_in_words() {
         let address = listener.address();
         let caller = std::thread::spawn(move || {
             let mut caller = TcpStream::connect(address).expect("the listener lives");
-            caller.write_all(b"UCTN\x04\x01\0\0\x08\0\0\0\0\0\0\0\0\0\0\0").expect("sent");
+            caller.write_all(b"UCTN\x05\x01\0\0\x08\0\0\0\0\0\0\0\0\0\0\0").expect("sent");
             let mut received = Vec::new();
             caller.read_to_end(&mut received).expect("an end");
             received
@@ -107,10 +107,10 @@ fn a_caller_of_another_version_is_refused_in_words() {
             assert!(accepted.is_none(), "it is let in");
         }
         let received = caller.join().expect("the caller's thread");
-        assert_eq!(received[..6], *b"UCTN\x05\x03", "a refusal in the format of its version");
+        assert_eq!(received[..6], *b"UCTN\x06\x03", "a refusal in the format of its version");
         let received = String::from_utf8_lossy(&received).into_owned();
         assert!(
-            received.contains("the peer has version 4, this side version 5; update the older one"),
+            received.contains("the peer has version 5, this side version 6; update the older one"),
             "{received:?}"
         );
     });

@@ -15,7 +15,7 @@ use uct_net::local::{AM_ID, Net};
 use uct_net::{NetOptions, Stage};
 
 /// The version of the handshake, in private data and in frames.
-const VERSION: u8 = 5;
+const VERSION: u8 = 6;
 const OWN_TOKEN: u64 = 0x0123_4567_89ab_cdef;
 /// Kinds of messages.
 const LAST: u8 = 1;

@@ -424,7 +424,7 @@ fn a_caller_that_is_refused_and_does_not_hang_up_is_hung_up_on() {
     let mut silent = Vec::new();
     for _ in 0..6 {
         let mut caller = TcpStream::connect(&listener.address).expect("it listens");
-        caller.write_all(b"UCTN\x05\x01\0\0\0\0\0\0").expect("sent");
+        caller.write_all(b"UCTN\x06\x01\0\0\0\0\0\0").expect("sent");
         caller.set_read_timeout(Some(LIMIT)).expect("set");
         silent.push(caller);
     }
@@ -468,7 +468,7 @@ fn records_without_end_end_the_handshake() {
     let socket = TcpStream::connect(&listener.address).expect("it listens");
     let mut stream = uct_net::rustls::StreamOwned::new(session, socket);
     // A frame of many bytes, each in a record of its own.
-    let header = [b"UCTN\x05\x01\0\0".as_slice(), &200_000_u32.to_le_bytes()].concat();
+    let header = [b"UCTN\x06\x01\0\0".as_slice(), &200_000_u32.to_le_bytes()].concat();
     let sent = header
         .iter()
         .chain(std::iter::repeat_n(&0, 200_000))

@@ -40,7 +40,7 @@ pub const TAKEN: u8 = 11;
 pub const IN_PARTS: u8 = 12;
 
 /// The version of the protocol.
-pub const VERSION: u8 = 5;
+pub const VERSION: u8 = 6;
 
 /// What messages to a connection carry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -128,7 +128,7 @@ const STALLED: usize = 200;
 /// Calls that say nothing, and calls that say who they are and choose no transport.
 fn stall(address: &str) -> Vec<TcpStream> {
     // A Hello without private data and with no interface.
-    let hello = b"UCTN\x05\x01\0\0\x13\0\0\0\x01\x80\0\0\0\0\x02\x80\x07\0\0\0UCTA\x01\0\0";
+    let hello = b"UCTN\x06\x01\0\0\x13\0\0\0\x01\x80\0\0\0\0\x02\x80\x07\0\0\0UCTA\x01\0\0";
     let call = |number| {
         let mut caller = TcpStream::connect(address).expect("it listens");
         caller.write_all(&hello[..if number % 2 == 0 { 0 } else { hello.len() }]).expect("sent");

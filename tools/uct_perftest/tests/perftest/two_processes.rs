@@ -57,7 +57,7 @@ fn a_server_turns_strangers_away_and_serves_the_client_that_comes_then() {
     let counted = |bytes: &[u8]| [&(bytes.len() as u32).to_le_bytes()[..], bytes].concat();
     let field = |tag: u8, bytes: &[u8]| [&[tag, 0x80][..], &counted(bytes)].concat();
     let hello = [field(1, b"uct_perftest 3"), field(2, b"UCTA\x01\0\0")].concat();
-    let hello = [&b"UCTN\x05\x01\0\0"[..], &counted(&hello)].concat();
+    let hello = [&b"UCTN\x06\x01\0\0"[..], &counted(&hello)].concat();
     let [mut leaves, mut stays] = [0; 2].map(|_| TcpStream::connect(("127.0.0.1", port)).unwrap());
     leaves.write_all(&hello).unwrap();
     drop(leaves);

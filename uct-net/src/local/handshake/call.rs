@@ -37,7 +37,9 @@ pub(crate) async fn call(
 ) -> Result<Connection> {
     let steps = Steps::of_client(net, socket);
     let standing = Standing::of(net, socket);
-    let (machine, actions) = Client::new(private, announced::own(net, &standing), steps.key()?);
+    let key = steps.key()?;
+    let key = key.as_ref().map(|(key, nonce)| (&**key, *nonce));
+    let (machine, actions) = Client::new(private, announced::own(net, &standing), key);
     let wanted = (requests, require);
     let mut call = Call { steps: &steps, standing, machine, wanted, server: None, lane: None };
     match call.run(actions).await {

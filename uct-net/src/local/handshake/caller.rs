@@ -34,9 +34,7 @@ pub(crate) struct Caller {
 impl Caller {
     /// Of which nothing is known yet.
     pub(crate) fn new(net: NetHandle, socket: FrameSocket) -> Result<Caller> {
-        // Each interface may be tried over the socket and by itself, and one that does not exist: a client that goes on is a mistake.
-        let lanes = 2 * net.selector.ifaces().len() + 1;
-        let machine = Server::new(Steps::of_server(&net, &socket).key()?, lanes);
+        let machine = machine(&net, &socket)?;
         Ok(Caller {
             net,
             socket,
@@ -53,6 +51,10 @@ impl Caller {
     #[cfg(feature = "tls")]
     pub(crate) async fn secure(&mut self) -> Result {
         self.tls_peer = secure::accept(&self.net, &self.socket).await?;
+        if self.tls_peer.is_some() {
+            // With the key of the session.
+            self.machine = machine(&self.net, &self.socket)?;
+        }
         Ok(())
     }
 
@@ -120,6 +122,13 @@ impl Caller {
             let _ = refusal.poll(&mut Context::from_waker(Waker::noop()));
         }
     }
+}
+
+fn machine(net: &NetHandle, socket: &FrameSocket) -> Result<Server> {
+    // Each interface may be tried over the socket and by itself, and one that does not exist: a client that goes on is a mistake.
+    let lanes = 2 * net.selector.ifaces().len() + 1;
+    let key = Steps::of_server(net, socket).key()?;
+    Ok(Server::new(key.as_ref().map(|(key, nonce)| (&**key, *nonce)), lanes))
 }
 
 impl Drop for Caller {

@@ -1,5 +1,6 @@
 //! The steps of a handshake over its socket: each has a limit, and all of them have one.
 
+use std::borrow::Cow;
 use std::cell::Cell;
 use std::task::Poll;
 use std::time::{Duration, Instant};
@@ -157,15 +158,24 @@ impl<'a> Steps<'a> {
         };
         let error = self.socket.failed(status, failure.to_string());
         match failure {
+            Failure::NoKey(Side::Server) if self.net.options.requires_tls() => {
+                error.hint("both sides need the same shared_key, and no program between them may end TLS")
+            }
             Failure::NoKey(Side::Server) => error.hint("both sides need the same shared_key"),
             Failure::GaveUp(_) => Error { stage: Stage::Choose, ..error },
             _ => error,
         }
     }
 
-    /// The shared key, if there is one, and a fresh number.
-    pub(super) fn key(&self) -> Result<Option<(&'a [u8], Nonce)>> {
+    /// The shared key, if there is one, and a fresh number. Inside TLS it is one of the session.
+    pub(super) fn key(&self) -> Result<Option<(Cow<'a, [u8]>, Nonce)>> {
         let Some(key) = &self.net.options.shared_key else { return Ok(None) };
+        let key = Cow::Borrowed(&**key);
+        #[cfg(feature = "tls")]
+        let key = match self.socket.binding()? {
+            Some(session) => Cow::Owned(auth::bound(&key, &session)),
+            None => key,
+        };
         let nonce = auth::nonce().map_err(|error| self.socket.failed(Status::IO_ERROR, error.to_string()))?;
         Ok(Some((key, nonce)))
     }

@@ -40,6 +40,13 @@ fn mac(key: &[u8], side: Side, client: &Nonce, server: &Nonce) -> Hmac<Sha256> {
     keyed(key, label).chain_update(client).chain_update(server)
 }
 
+/// The shared key within a session of TLS, of which both sides know this and nobody else does: a program that ends TLS in between has two
+/// sessions, and what is proved in one proves nothing in the other.
+#[cfg(feature = "tls")]
+pub(crate) fn bound(key: &[u8], session: &[u8; 32]) -> Vec<u8> {
+    keyed(key, b"uct-net tls key1").chain_update(session).finalize().into_bytes().to_vec()
+}
+
 /// The proof of one side.
 pub(crate) fn prove(key: &[u8], side: Side, client: &Nonce, server: &Nonce) -> Proof {
     mac(key, side, client, server).finalize().into_bytes().into()

@@ -20,7 +20,7 @@ pub struct Attackers {
 impl Attackers {
     /// They send random bytes, half a frame or nothing.
     pub fn of_any_kind(address: &str) -> Attackers {
-        let words = ["GET / HTTP/1.1\r\n\r\n", "UCTN\x05\x01", ""];
+        let words = ["GET / HTTP/1.1\r\n\r\n", "UCTN\x06\x01", ""];
         let words = words.map(|words| words.as_bytes().to_vec()).to_vec();
         Attackers::run(address, 20, Duration::from_millis(1), words, |_| true)
     }
