@@ -44,6 +44,7 @@ pub(crate) struct Device {
     pub device: String,
     kind: &'static str,
     numa_node: Option<u32>,
+    is_software: bool,
     origin: String,
     /// `open`, `excluded` or `refused`.
     state: &'static str,
@@ -144,6 +145,7 @@ impl Device {
             device: resource.device.clone(),
             kind: resource.kind.name(),
             numa_node: resource.numa_node,
+            is_software: resource.is_software,
             origin: resource.origin.to_string(),
             state,
             reason,
@@ -208,7 +210,8 @@ impl fmt::Display for Device {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         writeln!(f, "#\n#      Transport: {}", self.transport)?;
         writeln!(f, "#         Device: {}", self.device)?;
-        writeln!(f, "#           Type: {}", self.kind)?;
+        let software = if self.is_software { ", software device" } else { "" };
+        writeln!(f, "#           Type: {}{software}", self.kind)?;
         writeln!(f, "#         Origin: {}", self.origin)?;
         let node = self.numa_node.map_or_else(|| "<unknown>".to_owned(), |node| node.to_string());
         writeln!(f, "#      NUMA node: {node}")?;

@@ -30,7 +30,12 @@ impl Transport for SelfTransport {
     type Iface = SelfIface;
 
     fn devices(_md: &SelfMd, _settings: &Settings<'_>) -> Result<Vec<Device>, Failure> {
-        Ok(vec![Device { name: "memory".to_owned(), kind: DeviceKind::Myself, numa_node: None }])
+        Ok(vec![Device {
+            name: "memory".to_owned(),
+            kind: DeviceKind::Myself,
+            numa_node: None,
+            is_software: false,
+        }])
     }
 
     fn open(_md: &Arc<SelfMd>, params: IfaceParams<'_>) -> Result<Rc<SelfIface>, Failure> {

@@ -38,7 +38,12 @@ impl<F: Flavor> Transport for ShmTransport<F> {
                 return Err(Failure::new(Error::UNSUPPORTED, "it is switched off (UCT_SHM_CMA=n)"));
             }
         }
-        Ok(vec![Device { name: "memory".to_owned(), kind: DeviceKind::SharedMemory, numa_node: None }])
+        Ok(vec![Device {
+            name: "memory".to_owned(),
+            kind: DeviceKind::SharedMemory,
+            numa_node: None,
+            is_software: false,
+        }])
     }
 
     fn open(md: &Arc<ShmMd>, params: IfaceParams<'_>) -> Result<Rc<ShmIface>, Failure> {

@@ -270,6 +270,10 @@ extern "C" {
 // Device type: the process itself.
 #define UCT_DEVICE_SELF 3
 
+// Flag of a device: software inside this process does what an adapter would do, over the network of the kernel. It is a device for
+// tests, and what shows or explains it names it as one.
+#define UCT_DEVICE_IS_SOFTWARE (UINT64_C(1) << 0)
+
 // Scope of reachability: the same device.
 #define UCT_SCOPE_DEVICE 0
 
@@ -382,7 +386,7 @@ extern "C" {
 #define UCT_ABI_MAJOR 1
 
 // Grows with every slot, flag or field that is added.
-#define UCT_ABI_MINOR 6
+#define UCT_ABI_MINOR 7
 
 // Bytes of a pending request that belong to the transport while it is queued.
 #define UCT_PENDING_PRIVATE 40
@@ -1027,6 +1031,8 @@ typedef struct UctDevice {
     uint32_t kind;
     // NUMA node the device is attached to; -1 where there is none.
     int32_t numa_node;
+    // `UCT_DEVICE_IS_*`. Since minor version 7.
+    uint64_t flags;
 } UctDevice;
 
 // Takes one device.

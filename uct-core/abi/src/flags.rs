@@ -113,6 +113,10 @@ pub const UCT_DEVICE_ACC: u32 = 2;
 /// Device type: the process itself.
 pub const UCT_DEVICE_SELF: u32 = 3;
 
+/// Flag of a device: software inside this process does what an adapter would do, over the network of the kernel. It is a device for
+/// tests, and what shows or explains it names it as one.
+pub const UCT_DEVICE_IS_SOFTWARE: u64 = 1 << 0;
+
 /// Scope of reachability: the same device.
 pub const UCT_SCOPE_DEVICE: u32 = 0;
 /// Scope of reachability: anywhere in the network.

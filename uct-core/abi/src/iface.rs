@@ -43,6 +43,8 @@ pub struct UctDevice {
     pub kind: u32,
     /// NUMA node the device is attached to; -1 where there is none.
     pub numa_node: i32,
+    /// `UCT_DEVICE_IS_*`. Since minor version 7.
+    pub flags: u64,
 }
 
 /// Takes one device.

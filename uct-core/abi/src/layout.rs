@@ -36,7 +36,7 @@ pub static LAYOUT: &[Layout] = &[
     layout!(UctComponentOps { size name tls tl_count md_ops query_mds md_open cm_ops }),
     layout!(UctMdOps { size close query mem_reg mem_dereg mem_alloc mem_free mem_advise mkey_pack rkey_unpack rkey_release rkey_ptr rkey_compare rkey_window }),
     layout!(UctAmTable { callbacks arguments }),
-    layout!(UctDevice { size name kind numa_node }),
+    layout!(UctDevice { size name kind numa_node flags }),
     layout!(UctIfaceParams { size worker device config am_handlers error_handler error_argument rx_headroom flags iface }),
     layout!(UctOpLimits { max_short max_bcopy min_zcopy max_zcopy opt_zcopy_align align_mtu max_iov max_hdr }),
     layout!(UctAtomicOps { post fetch post_emulated fetch_emulated }),

@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError, Weak};
 
 use ucs::config::{Config, ENV_PREFIX, FileSource, Schema, Sources, UnknownSections, Warning, nearest};
 use ucs::sys::trust;
-use uct_abi::{UCT_OK, UctConfig, UctDevice, UctStr};
+use uct_abi::{UCT_DEVICE_IS_SOFTWARE, UCT_OK, UctConfig, UctDevice, UctStr};
 
 use crate::attach::{Observers, Snapshot};
 use crate::config::{AllocMethod, CoreConfig, FOREIGN_VARIABLES, PluginValues, text};
@@ -20,7 +20,7 @@ use crate::md::{MdInner, MemoryDomain};
 use crate::reason::Reason;
 use crate::resource::{DeviceKind, Resource};
 use crate::select::{Calibration, CalibrationError};
-use crate::{host, linked, loader, misspelt};
+use crate::{device, host, linked, loader, misspelt};
 
 /// The configuration and the loaded transports of a process, or of a library within it.
 ///
@@ -546,13 +546,14 @@ impl Context {
             // SAFETY: `devices` passes a `Found` of its own as the context.
             let found = unsafe { &mut *context.cast::<Found>() };
             // SAFETY: the device is valid for the call (`UctEmitDevice`).
-            let device = unsafe { &*device };
+            let device = unsafe { device::whole(device) };
             // SAFETY: its strings are as well.
             match unsafe { loader_text::name(device.name, "name of a device", loader::DEVICE_NAME_LIMIT) } {
                 Ok(name) => found.resources.push(Resource {
                     device: name,
                     kind: DeviceKind::from_abi(device.kind),
                     numa_node: u32::try_from(device.numa_node).ok(),
+                    is_software: device.flags & UCT_DEVICE_IS_SOFTWARE != 0,
                     ..found.template.clone()
                 }),
                 Err(problem) => {
@@ -570,6 +571,7 @@ impl Context {
                 device: String::new(),
                 kind: DeviceKind::Network,
                 numa_node: None,
+                is_software: false,
                 origin: plugin.origin.clone(),
                 component_index,
                 transport_index,

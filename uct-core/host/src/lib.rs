@@ -13,6 +13,7 @@ pub mod cm;
 mod completion;
 mod config;
 mod context;
+mod device;
 mod engine;
 mod ep;
 mod error;

@@ -23,6 +23,8 @@ pub struct Resource {
     pub kind: DeviceKind,
     /// The NUMA node the device is attached to, where there is one.
     pub numa_node: Option<u32>,
+    /// Whether software inside this process does what an adapter would do: a device for tests.
+    pub is_software: bool,
     /// The file the transport came from, or that it is built in.
     pub origin: PluginOrigin,
     /// Index of the component in the context.

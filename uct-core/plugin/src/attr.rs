@@ -102,6 +102,8 @@ pub struct Device {
     pub kind: DeviceKind,
     /// The NUMA node it is attached to, where there is one.
     pub numa_node: Option<u32>,
+    /// Whether software inside this process does what an adapter would do.
+    pub is_software: bool,
 }
 
 /// What a device connects.

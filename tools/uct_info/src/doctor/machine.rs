@@ -85,7 +85,8 @@ fn of_resources(context: &Context) -> Result<Vec<Finding>, Failure> {
         let subject = resource.transport.clone();
         findings.push(match worker.open_resource(resource, IfaceOptions::default()) {
             Ok(_) => {
-                let words = format!("{} opens", resource.device);
+                let software = if resource.is_software { ", a software device for tests" } else { "" };
+                let words = format!("{} opens{software}", resource.device);
                 Finding::fine(subject, words)
             }
             Err(error @ OpenError::Excluded { .. }) => {

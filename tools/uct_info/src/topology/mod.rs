@@ -32,7 +32,7 @@ pub(crate) struct Topology {
 #[derive(Serialize)]
 struct Device {
     name: String,
-    /// `net`, `rdma`, `shm`, `self`, `acc`.
+    /// `net`, `rdma`, `shm`, `self`, `acc`, `software`.
     kind: &'static str,
     /// `null` where it belongs to no node, or the system does not tell.
     numa_node: Option<u32>,
@@ -167,7 +167,7 @@ impl Device {
     fn of(resource: &Resource) -> Device {
         Device {
             name: resource.device.clone(),
-            kind: resource.kind.name(),
+            kind: if resource.is_software { "software" } else { resource.kind.name() },
             numa_node: resource.numa_node,
             pci: None,
             driver: None,

@@ -61,6 +61,7 @@ pub(crate) fn list(families: &[Family]) -> Result<Vec<Device>, Failure> {
             name: device.name.clone(),
             kind: DeviceKind::Network,
             numa_node: device.numa_node,
+            is_software: false,
         })
         .collect();
     if usable.is_empty() {

@@ -24,6 +24,8 @@ pub struct Candidate {
     /// What became of it.
     #[serde(flatten)]
     pub verdict: Verdict,
+    /// Whether the device is software inside this process.
+    pub is_software: bool,
     #[serde(skip)]
     pub(super) device_kind: Option<DeviceKind>,
 }
@@ -47,13 +49,22 @@ impl Candidate {
             kind: Some(resource.kind.name()),
             origin: Some(resource.origin.to_string()),
             verdict,
+            is_software: resource.is_software,
             device_kind: Some(resource.kind),
         }
     }
 
     pub(super) fn named(transport: &str, verdict: Verdict) -> Candidate {
         let transport = if transport.is_empty() { "(plugin)" } else { transport }.to_owned();
-        Candidate { transport, device: None, kind: None, origin: None, verdict, device_kind: None }
+        Candidate {
+            transport,
+            device: None,
+            kind: None,
+            origin: None,
+            verdict,
+            is_software: false,
+            device_kind: None,
+        }
     }
 
     /// Its cost, if it would do.
@@ -117,26 +128,23 @@ impl fmt::Display for Explanation {
         for candidate in &self.candidates {
             let name = candidate.name();
             match &candidate.verdict {
-                Verdict::Chosen(cost) => writeln!(f, "CHOSEN    {name:width$}  {cost}")?,
+                Verdict::Chosen(cost) => write!(f, "CHOSEN    {name:width$}  {cost}")?,
                 Verdict::Usable(cost) => {
                     write!(f, "USABLE    {name:width$}  {cost}")?;
-                    match &chosen {
-                        // Its measured time counts as equal, and something else decided.
-                        Some((chosen, total)) if cost.total < *total => {
-                            let percent = (EQUAL - 1.0) * 100.0;
-                            writeln!(f, "; {chosen} takes at most {percent:.0} % more and counts as equal")?;
-                        }
-                        _ => writeln!(f)?,
+                    // Its measured time counts as equal, and something else decided.
+                    if let Some((chosen, total)) = &chosen
+                        && cost.total < *total
+                    {
+                        let percent = (EQUAL - 1.0) * 100.0;
+                        write!(f, "; {chosen} takes at most {percent:.0} % more and counts as equal")?;
                     }
                 }
                 Verdict::Rejected { stage, check, hint } => {
-                    writeln!(
-                        f,
-                        "REJECTED  {name:width$}  {}: {check} ({hint})",
-                        format!("{stage:?}").to_lowercase()
-                    )?;
+                    let stage = format!("{stage:?}").to_lowercase();
+                    write!(f, "REJECTED  {name:width$}  {stage}: {check} ({hint})")?;
                 }
             }
+            writeln!(f, "{}", if candidate.is_software { "; software device" } else { "" })?;
         }
         Ok(())
     }

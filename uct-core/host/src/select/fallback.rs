@@ -35,7 +35,10 @@ fn lost(explanation: &Explanation) -> Option<(&Candidate, Vec<&Candidate>)> {
     let chosen = explanation.chosen()?;
     let is_lost = |candidate: &&Candidate| match &candidate.verdict {
         Verdict::Rejected { stage, .. } => {
-            is_nearer_or_other_network(candidate, chosen) && is_loss(*stage, candidate, chosen, explanation)
+            // One made of software is for tests, and no faster than what it stands for.
+            !candidate.is_software
+                && is_nearer_or_other_network(candidate, chosen)
+                && is_loss(*stage, candidate, chosen, explanation)
         }
         _ => false,
     };

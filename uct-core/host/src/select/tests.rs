@@ -413,6 +413,31 @@ fn a_faster_one_that_counts_as_equal_is_not_chosen_and_its_line_says_so() {
 }
 
 #[test]
+fn a_device_made_of_software_is_named_as_one_and_is_no_loss() {
+    let selector = Selector::open(&worker(&[]), &IfaceOptions::default()).expect("a transport");
+    let mut explanation = selector.explain(&Request::new(Operation::AmShort, 8), None);
+    let chosen = explanation.chosen().expect("it sends short messages").clone();
+    let adapter = Candidate {
+        transport: "nearer".to_owned(),
+        verdict: rejected(Stage::Open, "it has no room", "make some"),
+        ..chosen.clone()
+    };
+    let far = Candidate { device_kind: Some(DeviceKind::Network), ..chosen };
+    for is_software in [false, true] {
+        let soft = |candidate: &Candidate| Candidate { is_software, ..candidate.clone() };
+        explanation.candidates = vec![soft(&far), soft(&adapter)];
+        let text = explanation.to_string();
+        assert_eq!(
+            text.lines().filter(|line| line.ends_with("; software device")).count(),
+            2 * usize::from(is_software),
+            "{text}"
+        );
+        explanation.candidates = vec![far.clone(), soft(&adapter)];
+        assert_eq!(fallback::warning(&explanation).is_none(), is_software);
+    }
+}
+
+#[test]
 fn of_requests_that_cost_the_same_a_put_is_ahead_of_a_message() {
     let worker = worker(&[("modules", "shm")]);
     let selector = Selector::of(&worker, vec![worker.open("posix", "memory").expect("an interface")]);

@@ -8,9 +8,9 @@ use std::sync::Arc;
 
 use ucs::Error;
 use uct_abi::{
-    UCT_IFACE_ASYNC_IN_PROGRESS, UCT_OK, UctCmOps, UctComponentOps, UctConfig, UctDevice, UctEmitDevice,
-    UctEmitName, UctEpOps, UctIface, UctIfaceOps, UctIfaceParams, UctMd, UctStatus, UctStr, UctText,
-    UctTlOps,
+    UCT_DEVICE_IS_SOFTWARE, UCT_IFACE_ASYNC_IN_PROGRESS, UCT_OK, UctCmOps, UctComponentOps, UctConfig,
+    UctDevice, UctEmitDevice, UctEmitName, UctEpOps, UctIface, UctIfaceOps, UctIfaceParams, UctMd, UctStatus,
+    UctStr, UctText, UctTlOps,
 };
 
 use super::ep::EpTables;
@@ -127,6 +127,7 @@ unsafe extern "C" fn query_devices<T: Transport>(
                         name: UctStr { data: device.name.as_ptr(), length: device.name.len() },
                         kind: device.kind as u32,
                         numa_node: device.numa_node.and_then(|node| i32::try_from(node).ok()).unwrap_or(-1),
+                        flags: if device.is_software { UCT_DEVICE_IS_SOFTWARE } else { 0 },
                     };
                     // SAFETY: `emit` goes with its context and copies the device (`UctEmitDevice`).
                     unsafe { emit(context, &raw const device) };
