@@ -12,7 +12,7 @@ use crate::schema;
 /// The keys, by what they decide.
 const GUARDS: &[(&str, &[&str])] = &[
     ("which file is written", &["calibration"]),
-    ("which code is loaded", &["module_dir", "module_owners", "modules", "module_replace"]),
+    ("which code is loaded", &["module_dir", "module_owners", "modules", "module_replace", "ib.library"]),
     ("who may connect, and see what this process does", &["shm.peers", "attach"]),
     ("where sockets and files are that others may reach", &["shm.dir", "posix.dir"]),
     (

@@ -12,7 +12,7 @@ use uct_plugin::{Error, Failure, MdAttr, attr};
 use crate::device::{self, IbDevice};
 use crate::error::IbError;
 use crate::verbs::fork::{self, ForkSupport};
-use crate::verbs::{self, Pd, VerbsTable};
+use crate::verbs::{Pd, Verbs, VerbsTable};
 
 impl From<&IbError> for Failure {
     fn from(error: &IbError) -> Failure {
@@ -29,9 +29,9 @@ impl From<IbError> for Failure {
 /// The names of the devices, each of which is a memory domain.
 ///
 /// # Errors
-/// Why there are none: no library, no device.
-pub fn memory_domains() -> Result<Vec<String>, Failure> {
-    let devices = device::devices(verbs::load()?)?;
+/// Why there are none.
+pub fn memory_domains(verbs: Verbs) -> Result<Vec<String>, Failure> {
+    let devices = device::devices(verbs)?;
     Ok(devices.iter().map(|device| device.name()).collect())
 }
 
@@ -40,10 +40,9 @@ pub fn memory_domains() -> Result<Vec<String>, Failure> {
 ///
 /// # Errors
 /// No such device, no permission; forking cannot be made safe though it is asked for.
-pub fn open(name: &str, fork_init: Ternary) -> Result<(IbDevice, Arc<Pd>), Failure> {
-    let table = verbs::load()?;
-    prepare_fork(table, fork_init)?;
-    let device = device::open(table, name)?;
+pub fn open(verbs: Verbs, name: &str, fork_init: Ternary) -> Result<(IbDevice, Arc<Pd>), Failure> {
+    prepare_fork(verbs.table(), fork_init)?;
+    let device = device::open(verbs, name)?;
     let pd = Pd::new(&device.context)?;
     Ok((device, pd))
 }

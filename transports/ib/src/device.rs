@@ -7,14 +7,14 @@ use std::sync::Arc;
 
 use crate::error::IbError;
 use crate::events::EventStream;
-use crate::verbs::{Context, Device, DeviceList, VerbsTable};
+use crate::verbs::{Context, Device, DeviceList, Verbs};
 
-/// The adapters of this machine that use InfiniBand or RoCE, in the library's order.
+/// The adapters that use InfiniBand or RoCE, in the library's order.
 ///
 /// # Errors
 /// [`IbError::NoDevices`] if there are none, [`IbError::NoProvider`] if the library does not show them.
-pub fn devices(table: &'static VerbsTable) -> Result<Vec<Device>, IbError> {
-    let devices: Vec<_> = DeviceList::new(table)?.devices().filter(Device::is_channel_adapter).collect();
+pub fn devices(verbs: Verbs) -> Result<Vec<Device>, IbError> {
+    let devices: Vec<_> = DeviceList::new(verbs)?.devices().filter(Device::is_channel_adapter).collect();
     if devices.is_empty() { Err(IbError::NoDevices) } else { Ok(devices) }
 }
 
@@ -22,8 +22,8 @@ pub fn devices(table: &'static VerbsTable) -> Result<Vec<Device>, IbError> {
 ///
 /// # Errors
 /// [`IbError::NoSuchDevice`] with the names that exist, or why it cannot be opened.
-pub fn open(table: &'static VerbsTable, name: &str) -> Result<IbDevice, IbError> {
-    let devices = devices(table)?;
+pub fn open(verbs: Verbs, name: &str) -> Result<IbDevice, IbError> {
+    let devices = devices(verbs)?;
     let Some(device) = devices.iter().find(|device| device.name() == name) else {
         return Err(IbError::NoSuchDevice {
             name: name.to_owned(),
@@ -54,6 +54,11 @@ impl IbDevice {
         self.context.attr().atomic_cap > 0
     }
 
+    /// Whether the device is made of software inside this process, and is none of the machine's.
+    pub fn is_software(&self) -> bool {
+        self.context.is_software()
+    }
+
     /// Whether the device is the kernel's software RoCE (`rdma_rxe`), which has faults of its own.
     pub fn is_software_roce(&self) -> bool {
         self.context.is_software_roce()
@@ -61,6 +66,9 @@ impl IbDevice {
 
     /// The NUMA node that the device is attached to, if the kernel knows one.
     pub fn numa_node(&self) -> Option<u32> {
+        if self.is_software() {
+            return None;
+        }
         let file =
             Path::new("/sys/class/infiniband").join(self.context.device_name()).join("device/numa_node");
         std::fs::read_to_string(file).ok()?.trim().parse().ok()

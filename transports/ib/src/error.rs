@@ -4,8 +4,10 @@
 //! The data path does not use it: it returns a status or a work completion.
 
 use std::fmt;
+use std::path::{Path, PathBuf};
 
 use ucs::Status;
+use ucs::sys::trust::Writer;
 use uct_ib_abi::library::LibraryError;
 
 use crate::memlock;
@@ -35,6 +37,42 @@ pub enum IbError {
         /// The loader's message.
         reason: String,
     },
+    /// The value of the key `library` is none.
+    #[error(
+        "library = `{value}` in [ib] is neither auto, nor soft, nor an absolute path of a file with the functions of libibverbs"
+    )]
+    LibraryValue {
+        /// The value.
+        value: String,
+    },
+    /// The file of the key `library` cannot be loaded.
+    #[error(
+        "{path} cannot be loaded ({reason}) → name a file with the functions of libibverbs, or set library in [ib] to auto"
+    )]
+    LibraryFile {
+        /// The file.
+        path: String,
+        /// The system's message, or the loader's.
+        reason: String,
+    },
+    /// The file of the key `library` may be written by other users.
+    #[error(
+        "{path} is not loaded: {}{writer} → let nobody but this user or root write to it, or set library in [ib] to auto",
+        Place(path, at)
+    )]
+    LibraryNotTrusted {
+        /// The file.
+        path: String,
+        /// The file, directory or link.
+        at: PathBuf,
+        /// The users that may write to it.
+        writer: Writer,
+    },
+    /// The device in software is asked for.
+    #[error(
+        "this version has no device in software → set library in [ib] (UCT_IB_LIBRARY) to auto, or to a file"
+    )]
+    NoSoftwareDevice,
     /// The kernel has no InfiniBand or RoCE device to show.
     #[error(
         "no InfiniBand or RoCE device on this machine → load the driver of the adapter, or make a software device with \
@@ -202,7 +240,12 @@ impl IbError {
     /// The status that a transport returns for this error.
     pub fn status(&self) -> Status {
         match self {
-            Self::LibraryMissing { .. } | Self::LibrarySymbol { .. } => Status::UNSUPPORTED,
+            Self::LibraryMissing { .. }
+            | Self::LibrarySymbol { .. }
+            | Self::LibraryFile { .. }
+            | Self::NoSoftwareDevice => Status::UNSUPPORTED,
+            Self::LibraryNotTrusted { .. } => Status::REJECTED,
+            Self::LibraryValue { .. } => Status::INVALID_PARAM,
             Self::NoDevices
             | Self::NoProvider { .. }
             | Self::NoSuchDevice { .. }
@@ -272,6 +315,15 @@ impl fmt::Display for List<'_> {
             return f.write_str("none");
         }
         f.write_str(&self.0.join(", "))
+    }
+}
+
+/// What other users may write to, unless it is the file itself.
+struct Place<'a>(&'a str, &'a Path);
+
+impl fmt::Display for Place<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if Path::new(self.0) == self.1 { Ok(()) } else { write!(f, "of {}, ", self.1.display()) }
     }
 }
 

@@ -6,6 +6,7 @@
 
 pub mod addr;
 pub mod component;
+pub mod config;
 pub mod device;
 pub mod error;
 pub mod events;
@@ -20,6 +21,7 @@ pub mod verbs;
 pub mod wc_status;
 
 pub use addr::{AddressError, DEVICE_ADDRESS_LENGTH, DeviceAddress, Unreachable};
+pub use config::IbConfig;
 pub use device::IbDevice;
 pub use error::IbError;
 pub use events::{EventListener, EventStream};

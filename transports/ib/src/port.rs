@@ -71,6 +71,8 @@ pub struct Port {
     pub device: String,
     /// Its number, from 1.
     pub number: u8,
+    /// Whether the device is made of software inside this process.
+    pub is_software: bool,
     /// Whether the device is the kernel's software RoCE.
     pub is_software_roce: bool,
     /// Whether it carries traffic.
@@ -98,7 +100,11 @@ pub struct Port {
 }
 
 /// Seconds that a message takes through software RoCE: twice through the kernel's stack, and its threads (measured: 8 to 9 µs).
-const SOFTWARE_LATENCY: f64 = 9e-6;
+const SOFTWARE_ROCE_LATENCY: f64 = 9e-6;
+/// Seconds that a message takes through a device inside this process: through the kernel's stack, and the device's thread.
+const SOFTWARE_LATENCY: f64 = 10e-6;
+/// Bytes per second of such a device, which copies each packet and passes it to the kernel.
+const SOFTWARE_BANDWIDTH: f64 = 500e6;
 
 impl Port {
     /// Asks the kernel.
@@ -122,6 +128,7 @@ impl Port {
         Self {
             device: context.device_name().to_owned(),
             number,
+            is_software: context.is_software(),
             is_software_roce: context.is_software_roce(),
             is_active: matches!(attr.state, IBV_PORT_ACTIVE | IBV_PORT_ACTIVE_DEFER),
             state: match attr.state {
@@ -162,6 +169,7 @@ impl Port {
             port: self.number,
             state: self.state,
             hint: match self.link_layer {
+                _ if self.is_software => "the device is made of software, and was told so".to_owned(),
                 LinkLayer::InfiniBand => "`ibstat` shows more; InfiniBand needs a subnet manager".to_owned(),
                 LinkLayer::Ethernet => format!("`rdma link show {}/{}` shows more", self.device, self.number),
             },
@@ -170,6 +178,9 @@ impl Port {
 
     /// Payload bytes per second that the wire carries at its MTU.
     pub fn bandwidth(&self) -> f64 {
+        if self.is_software {
+            return SOFTWARE_BANDWIDTH;
+        }
         let lanes = match self.width_code {
             2 => 4.0,
             4 => 8.0,
@@ -190,8 +201,11 @@ impl Port {
 
     /// Time in seconds that a message of no length takes from send queue to receive queue, by the link's generation.
     pub fn latency(&self) -> f64 {
-        if self.is_software_roce {
+        if self.is_software {
             return SOFTWARE_LATENCY;
+        }
+        if self.is_software_roce {
+            return SOFTWARE_ROCE_LATENCY;
         }
         let (latency, ..) = self.rate();
         latency + if self.link_layer == LinkLayer::Ethernet { 200e-9 } else { 0.0 }
@@ -222,6 +236,7 @@ impl Port {
         Self {
             device: "mlx5_0".to_owned(),
             number: 1,
+            is_software: false,
             is_software_roce: false,
             is_active: true,
             state: "active",
@@ -263,7 +278,13 @@ mod tests {
     #[test]
     fn software_roce_has_the_latency_of_the_kernel_whatever_rate_it_reports() {
         let port = Port { is_software_roce: true, ..Port::for_tests(LinkLayer::Ethernet) };
-        assert_eq!(port.latency(), SOFTWARE_LATENCY);
+        assert_eq!(port.latency(), SOFTWARE_ROCE_LATENCY);
+    }
+
+    #[test]
+    fn a_device_inside_the_process_costs_what_software_costs_whatever_rate_it_reports() {
+        let port = Port { is_software: true, ..Port::for_tests(LinkLayer::Ethernet) };
+        assert_eq!((port.latency(), port.bandwidth()), (SOFTWARE_LATENCY, SOFTWARE_BANDWIDTH));
     }
 
     #[test]

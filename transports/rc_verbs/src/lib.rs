@@ -34,6 +34,6 @@ pub mod testing {
 
 uct_plugin::define_plugin! {
     name: "rc_verbs",
-    config: [config::RcConfig],
+    config: [config::RcConfig, uct_ib::IbConfig],
     components: [md::RcComponent => [transport::RcTransport]],
 }

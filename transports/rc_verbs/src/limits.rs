@@ -111,7 +111,10 @@ pub(crate) fn attributes(limits: &Limits, port: &PortAddress) -> IfaceAttr {
         latency: attr::model(port.port.latency()),
         latency_growth: 1e-9,
         max_num_eps: limits.max_num_eps,
-        bandwidth_shared: UctFigure { value: port.port.bandwidth(), origin: UCT_ORIGIN_DEVICE },
+        bandwidth_shared: match port.port.is_software {
+            true => attr::model(port.port.bandwidth()),
+            false => UctFigure { value: port.port.bandwidth(), origin: UCT_ORIGIN_DEVICE },
+        },
         flags: UCT_IFACE_ATTR_ANY_THREAD | UCT_IFACE_ATTR_PACK_NONE,
         ..attr::blank()
     };

@@ -7,7 +7,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use uct_ib::verbs::Pd;
-use uct_ib::{IbDevice, component};
+use uct_ib::{IbConfig, IbDevice, component};
 use uct_plugin::{Component, Failure, Md, MdAttr, MemoryAccess, Result, Settings};
 
 use crate::config::RcConfig;
@@ -27,13 +27,14 @@ impl Component for RcComponent {
     const NAME: &'static str = "rc_verbs";
     type Md = RcMd;
 
-    fn memory_domains(_settings: &Settings<'_>) -> Result<Vec<String>, Failure> {
-        component::memory_domains()
+    fn memory_domains(settings: &Settings<'_>) -> Result<Vec<String>, Failure> {
+        component::memory_domains(IbConfig::from_settings(settings)?.verbs()?)
     }
 
     fn open(name: &str, settings: &Settings<'_>) -> Result<RcMd, Failure> {
         let config = RcConfig::from_settings(settings)?;
-        let (device, pd) = component::open(name, config.fork_init)?;
+        let (device, pd) =
+            component::open(IbConfig::from_settings(settings)?.verbs()?, name, config.fork_init)?;
         Ok(RcMd { device, pd })
     }
 }

@@ -38,7 +38,7 @@ impl Transport for RcTransport {
                     name: format!("{}:{number}", context.device_name()),
                     kind: DeviceKind::Network,
                     numa_node: md.device.numa_node(),
-                    is_software: false,
+                    is_software: md.device.is_software(),
                 }),
                 Err(error) => reasons.push(error.to_string()),
             }

@@ -10,6 +10,7 @@ use std::time::Duration;
 use ucs::event_set::{EventSet, Events};
 use ucs::log::Limited;
 use ucs::{Error, Result};
+use uct_ib::IbConfig;
 use uct_plugin::cm::{CmAttr, CmConnect, CmData, CmEvent, CmEvents, CmParams, CmPath, CmUser, Finding};
 use uct_plugin::{ConnectionManager, Failure, Outcome};
 
@@ -69,7 +70,9 @@ impl ConnectionManager for RdmaCm {
     type Ep = RdmaEp;
 
     fn open(params: CmParams<'_, Self>) -> Result<Rc<Self>, Failure> {
-        let shared = Rc::new(Shared::open(RdmacmConfig::from_settings(&params.settings)?)?);
+        let (config, ib) =
+            (RdmacmConfig::from_settings(&params.settings)?, IbConfig::from_settings(&params.settings)?);
+        let shared = Rc::new(Shared::open(config, ib)?);
         let set = EventSet::new()
             .and_then(|set| {
                 set.add(&*shared.channel, Events::READ, 0)?;

@@ -47,8 +47,9 @@ fn walk(address: SocketAddr, fine: &mut dyn FnMut(String)) -> Result<(), Refusal
 fn devices(fine: &mut dyn FnMut(String)) -> Result<(), Refusal> {
     let failed =
         |error: &uct_ib::IbError| Refusal::new(Error::from_status(error.status()), error.to_string());
-    let table = verbs::load().map_err(|error| failed(&error))?;
-    let all = device::devices(table).map_err(|error| failed(&error))?;
+    // Those that librdmacm itself has: it loads the system's library.
+    let verbs = verbs::load("auto").map_err(|error| failed(&error))?;
+    let all = device::devices(verbs).map_err(|error| failed(&error))?;
     let mut wrong = Vec::new();
     let mut working = 0;
     for found in &all {
@@ -57,7 +58,7 @@ fn devices(fine: &mut dyn FnMut(String)) -> Result<(), Refusal> {
             wrong.push(format!("{name} has node GUID zero, and rdma_cm leaves it out → set one in the driver or the hypervisor"));
             continue;
         }
-        match device::open(table, &name).and_then(|device| Port::query(&device.context, 1)?.require_active())
+        match device::open(verbs, &name).and_then(|device| Port::query(&device.context, 1)?.require_active())
         {
             Ok(()) => {
                 working += 1;

@@ -33,6 +33,6 @@ pub mod testing {
 
 uct_plugin::define_plugin! {
     name: "rdmacm",
-    config: [config::RdmacmConfig],
+    config: [config::RdmacmConfig, uct_ib::IbConfig],
     components: [md::RdmacmComponent => [] with cm::RdmaCm],
 }

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use ucs::event_set::EventFd;
+use uct_ib::IbConfig;
 use uct_plugin::{Error, Failure};
 
 use crate::config::RdmacmConfig;
@@ -30,12 +31,17 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    pub(crate) fn open(config: RdmacmConfig) -> Result<Shared, Failure> {
+    pub(crate) fn open(config: RdmacmConfig, ib: IbConfig) -> Result<Shared, Failure> {
+        if ib.is_software() {
+            let reason = "rdmacm does not connect over the device in software (library = soft in [ib]): librdmacm knows devices of the kernel \
+                          alone → exchange the addresses of endpoints by other means, or set library in [ib] (UCT_IB_LIBRARY) to auto";
+            return Err(Failure::new(Error::UNSUPPORTED, reason));
+        }
         let table = io::load().map_err(|error| Failure::new(Error::UNSUPPORTED, error.to_string()))?;
         let channel = Channel::new(table).map_err(|error| failure(refusal(&error, Step::Open, "")))?;
         let system = |error: ucs::sys::SystemError| Failure::new((&error).into(), error.to_string());
         Ok(Shared {
-            devices: Devices::new(config.fork_init),
+            devices: Devices::new(ib, config.fork_init),
             channel,
             deadlines: Deadlines::new().map_err(system)?,
             ready: RefCell::default(),

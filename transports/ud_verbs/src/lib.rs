@@ -35,6 +35,6 @@ pub mod testing {
 
 uct_plugin::define_plugin! {
     name: "ud_verbs",
-    config: [config::UdConfig],
+    config: [config::UdConfig, uct_ib::IbConfig],
     components: [md::UdComponent => [transport::UdTransport]],
 }

@@ -8,7 +8,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 
 use uct_ib::verbs::{Access, Mr, MrBuffer, Pd};
-use uct_ib::{IbDevice, component};
+use uct_ib::{IbConfig, IbDevice, component};
 use uct_plugin::memory::{KnownDomains, PACKED_KEY, Regions, RemoteKey};
 use uct_plugin::{Component, Error, Failure, Md, MdAttr, MemoryAccess, Result, Settings};
 
@@ -32,13 +32,14 @@ impl Component for UdComponent {
     const NAME: &'static str = "ud_verbs";
     type Md = UdMd;
 
-    fn memory_domains(_settings: &Settings<'_>) -> Result<Vec<String>, Failure> {
-        component::memory_domains()
+    fn memory_domains(settings: &Settings<'_>) -> Result<Vec<String>, Failure> {
+        component::memory_domains(IbConfig::from_settings(settings)?.verbs()?)
     }
 
     fn open(name: &str, settings: &Settings<'_>) -> Result<UdMd, Failure> {
         let config = UdConfig::from_settings(settings)?;
-        let (device, pd) = component::open(name, config.fork_init)?;
+        let (device, pd) =
+            component::open(IbConfig::from_settings(settings)?.verbs()?, name, config.fork_init)?;
         Ok(UdMd { device, pd, regions: Regions::default() })
     }
 }

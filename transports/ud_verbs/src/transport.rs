@@ -40,7 +40,7 @@ impl Transport for UdTransport {
                     name: format!("{}:{number}", context.device_name()),
                     kind: DeviceKind::Network,
                     numa_node: md.device.numa_node(),
-                    is_software: false,
+                    is_software: md.device.is_software(),
                 }),
                 Err(error) => refusal = Some(Failure::from(error)),
             }

@@ -9,12 +9,13 @@ use std::sync::Arc;
 use rustix::fs::{OFlags, fcntl_getfl, fcntl_setfl};
 
 use super::abi::*;
-use super::{Device, VerbsTable, errno};
+use super::{Device, Verbs, VerbsTable, errno};
 use crate::error::IbError;
 
 /// An open device. Held by everything made on it; closed when the last of them is gone.
 pub struct Context {
     table: &'static VerbsTable,
+    is_software: bool,
     raw: *mut ibv_context,
     name: String,
     attr: ibv_device_attr,
@@ -58,14 +59,16 @@ impl Context {
     /// # Errors
     /// [`IbError::NoPermission`] and [`IbError::NoDeviceFile`] name the file; otherwise the failed verb.
     pub fn open(device: &Device) -> Result<Arc<Self>, IbError> {
-        let table = device.table();
+        let verbs = device.verbs();
+        let table = verbs.table();
         let name = device.name();
         // SAFETY: the device lives as long as the list that `device` holds.
         let raw = unsafe { (table.open_device)(device.as_ptr()) };
         if raw.is_null() {
-            return Err(Self::open_error(device, errno()));
+            return Err(Self::open_error(device, verbs, errno()));
         }
-        let mut context = Self { table, raw, name, attr: zeroed_device_attr() };
+        let is_software = verbs.is_software();
+        let mut context = Self { table, is_software, raw, name, attr: zeroed_device_attr() };
         // SAFETY: `raw` is open, and `attr` is a valid place for the attributes.
         let failed = unsafe { (table.query_device)(raw, &mut context.attr) };
         if failed != 0 {
@@ -79,9 +82,12 @@ impl Context {
         Ok(Arc::new(context))
     }
 
-    fn open_error(device: &Device, errno: i32) -> IbError {
+    fn open_error(device: &Device, verbs: Verbs, errno: i32) -> IbError {
         use std::io::ErrorKind::{NotFound, PermissionDenied};
         let (device, uverbs) = (device.name(), device.uverbs_name());
+        if verbs.is_software() {
+            return IbError::verb("ibv_open_device", &device, errno, 0, String::new());
+        }
         // The library tries several ways and keeps the errno of the last: so the file is checked here.
         let file = format!("/dev/infiniband/{uverbs}");
         match std::fs::File::options().read(true).write(true).open(file).map_err(|error| error.kind()) {
@@ -117,10 +123,15 @@ impl Context {
         &self.attr
     }
 
+    /// Whether the device is made of software inside this process ([`Verbs::is_software`]).
+    pub fn is_software(&self) -> bool {
+        self.is_software
+    }
+
     /// Whether the device is the kernel's software RoCE (`rdma_rxe`).
     pub fn is_software_roce(&self) -> bool {
         // What drivers report in place of a vendor; no vendor has it.
-        self.attr.vendor_id == 0xff_ffff
+        self.attr.vendor_id == 0xff_ffff && !self.is_software
     }
 
     /// How many completion vectors (interrupt lines) there are; at least 1.

@@ -6,12 +6,12 @@ use std::ffi::{CStr, c_char, c_int};
 use std::sync::Arc;
 
 use super::abi::*;
-use super::{VerbsTable, errno};
+use super::{Verbs, errno};
 use crate::error::IbError;
 
 /// What the library knows of the machine's devices at one moment. It is not updated: take a new one to see changes.
 pub struct DeviceList {
-    table: &'static VerbsTable,
+    verbs: Verbs,
     list: *mut *mut ibv_device,
     count: usize,
 }
@@ -34,10 +34,10 @@ impl DeviceList {
     ///
     /// # Errors
     /// [`IbError::NoDevices`] if there are none, or the kernel has no verbs at all; [`IbError::NoProvider`] if the kernel has devices.
-    pub fn new(table: &'static VerbsTable) -> Result<Arc<Self>, IbError> {
+    pub fn new(verbs: Verbs) -> Result<Arc<Self>, IbError> {
         let mut count: c_int = 0;
         // SAFETY: `count` is a valid place for an int.
-        let list = unsafe { (table.get_device_list)(&mut count) };
+        let list = unsafe { (verbs.table().get_device_list)(&mut count) };
         if list.is_null() {
             return Err(match errno() {
                 // ENOSYS: no ib_uverbs in this kernel. EPERM and EACCES come from sysfs in tight containers.
@@ -47,7 +47,7 @@ impl DeviceList {
                 errno => IbError::verb("ibv_get_device_list", "(all)", errno, 0, String::new()),
             });
         }
-        let list = Self { table, list, count: usize::try_from(count).unwrap_or(0) };
+        let list = Self { verbs, list, count: usize::try_from(count).unwrap_or(0) };
         if list.count == 0 {
             return Err(IbError::none_shown(of_kernel()));
         }
@@ -70,7 +70,7 @@ impl Drop for DeviceList {
     fn drop(&mut self) {
         // SAFETY: the list came from get_device_list and is freed once, here. Open contexts keep their own reference on
         // their device inside the library.
-        unsafe { (self.table.free_device_list)(self.list) }
+        unsafe { (self.verbs.table().free_device_list)(self.list) }
     }
 }
 
@@ -88,9 +88,9 @@ impl Device {
         std::ptr::from_ref(self.raw()).cast_mut()
     }
 
-    /// The table that the device came from.
-    pub fn table(&self) -> &'static VerbsTable {
-        self.list.table
+    /// The verbs that the device came from.
+    pub fn verbs(&self) -> Verbs {
+        self.list.verbs
     }
 
     /// Name of the device, `mlx5_0` say.
@@ -116,7 +116,7 @@ impl Device {
     /// The 64-bit identity of the node, as the kernel shows it.
     pub fn guid(&self) -> u64 {
         // SAFETY: the device lives as long as the list, which `self` holds.
-        u64::from_be(unsafe { (self.list.table.get_device_guid)(self.as_ptr()) })
+        u64::from_be(unsafe { (self.list.verbs.table().get_device_guid)(self.as_ptr()) })
     }
 }
 

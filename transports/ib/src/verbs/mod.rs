@@ -29,7 +29,7 @@ pub use mr::{Access, Mr, MrBuffer};
 pub use pd::Pd;
 pub use qp::{Qp, QpCaps, QpConfig, QpKind, QpState, RcConnect};
 pub use srq::Srq;
-pub use table::{load, load_from};
+pub use table::{SOFTWARE, Verbs, load, load_from};
 pub use uct_ib_abi as abi;
 pub use uct_ib_abi::VerbsTable;
 pub use work::{InlineData, InlineWr, PostError, RecvSlot, SendFlags, SendWr, Sge};

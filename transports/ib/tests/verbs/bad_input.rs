@@ -9,7 +9,7 @@ use rustix::process::{Resource, Rlimit, setrlimit};
 use uct_ib::verbs::{Access, Cq, MrBuffer, Pd, Qp, QpCaps, QpConfig, QpKind};
 use uct_ib::{IbError, PortAddress, PortPreferences};
 
-use crate::support::{devices, open};
+use crate::support::{devices, open, verbs};
 
 /// Set in a child that runs one of the cases below without root's rights.
 const CHILD: &str = "UCT_IB_TEST_CHILD";
@@ -36,8 +36,8 @@ fn is_child() -> bool {
 #[test]
 fn an_unknown_device_names_those_that_exist() {
     let Some((_turn, names)) = devices() else { return };
-    let table = uct_ib::verbs::load().expect("loaded");
-    let error = uct_ib::device::open(table, "mlx9_9").err().expect("no such device");
+    let verbs = verbs().expect("loaded");
+    let error = uct_ib::device::open(verbs, "mlx9_9").err().expect("no such device");
     assert_eq!(error.to_string(), format!("no RDMA device `mlx9_9`: there is {}", names.join(", ")));
 }
 
@@ -96,14 +96,14 @@ fn a_limit_of_nothing_on_locked_memory_is_explained() {
 #[test]
 fn a_device_file_that_may_not_be_opened_is_named() {
     let Some((_turn, names)) = devices() else { return };
-    let table = uct_ib::verbs::load().expect("loaded");
+    let verbs = verbs().expect("loaded");
     if is_child() {
-        let error = uct_ib::device::open(table, &names[0]).err().expect("refused");
+        let error = uct_ib::device::open(verbs, &names[0]).err().expect("refused");
         assert!(matches!(error, IbError::NoPermission { .. }), "{error:?}");
         assert!(error.to_string().starts_with("no permission to open /dev/infiniband/uverbs"), "{error}");
         return;
     }
-    let devices = uct_ib::device::devices(table).expect("devices");
+    let devices = uct_ib::device::devices(verbs).expect("devices");
     let file = format!("/dev/infiniband/{}", devices[0].uverbs_name());
     let mode = |mode| std::fs::set_permissions(&file, Permissions::from_mode(mode)).expect("chmod");
     mode(0o600);

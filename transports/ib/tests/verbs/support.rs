@@ -5,10 +5,10 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use uct_ib::verbs::{
-    Access, CompChannel, Cq, MrBuffer, Pd, Qp, QpCaps, QpConfig, QpKind, RcConnect, RecvSlot, Sge, Srq, Wc,
-    WcBuffer,
+    self, Access, CompChannel, Cq, MrBuffer, Pd, Qp, QpCaps, QpConfig, QpKind, RcConnect, RecvSlot, Sge, Srq,
+    Verbs, Wc, WcBuffer,
 };
-use uct_ib::{DeviceAddress, IbDevice, PortAddress, PortPreferences};
+use uct_ib::{DeviceAddress, IbDevice, IbError, PortAddress, PortPreferences};
 
 /// Longest wait for anything; a watchdog, not a tuning knob.
 pub const PATIENCE: Duration = Duration::from_secs(20);
@@ -17,7 +17,7 @@ pub const PATIENCE: Duration = Duration::from_secs(20);
 pub fn devices() -> Option<(MutexGuard<'static, ()>, Vec<String>)> {
     static TURN: Mutex<()> = Mutex::new(());
     let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-    let found = uct_ib::verbs::load().and_then(uct_ib::device::devices);
+    let found = verbs().and_then(uct_ib::device::devices);
     match found {
         Ok(devices) => Some((turn, devices.iter().map(|device| device.name()).collect())),
         Err(reason) => {
@@ -30,9 +30,13 @@ pub fn devices() -> Option<(MutexGuard<'static, ()>, Vec<String>)> {
     }
 }
 
+/// Those of the variable that the transports read, by default the system's.
+pub fn verbs() -> Result<Verbs, IbError> {
+    verbs::load(std::env::var("UCT_IB_LIBRARY").as_deref().unwrap_or("auto"))
+}
+
 pub fn open(name: &str) -> IbDevice {
-    uct_ib::device::open(uct_ib::verbs::load().expect("loaded before"), name)
-        .unwrap_or_else(|error| panic!("{error}"))
+    uct_ib::device::open(verbs().expect("loaded before"), name).unwrap_or_else(|error| panic!("{error}"))
 }
 
 /// One end of a connection, with a buffer that the peer may do anything to.

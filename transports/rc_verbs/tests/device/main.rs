@@ -9,6 +9,8 @@ mod cable;
 mod closing;
 mod failure;
 mod hostile;
+#[path = "../../../ib/testing/library_key.rs"]
+mod library_key;
 mod link;
 mod loss;
 mod many;

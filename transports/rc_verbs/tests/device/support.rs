@@ -8,7 +8,7 @@ use uct_core::{Error, Worker};
 mod endpoints;
 pub use endpoints::*;
 
-const TRANSPORT: &str = "rc_verbs";
+pub const TRANSPORT: &str = "rc_verbs";
 
 /// As [`devices`], for what needs two whose packets cross.
 pub fn pair() -> Option<(MutexGuard<'static, ()>, Vec<String>)> {

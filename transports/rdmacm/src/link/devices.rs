@@ -11,8 +11,8 @@ use std::time::Duration;
 
 use ucs::clock::Deadline;
 use ucs::units::Ternary;
-use uct_ib::component;
 use uct_ib::verbs::{Cq, Pd, Qp, QpCaps, QpConfig, QpKind};
+use uct_ib::{IbConfig, component};
 use uct_plugin::Failure;
 
 /// How long the peer may remember the number of a queue pair. The kernel's is 2.1 to 2.3 s for paths of a few hops.
@@ -20,6 +20,7 @@ const REMEMBERED: Duration = Duration::from_secs(5);
 
 /// The devices that connections go over.
 pub struct Devices {
+    ib: IbConfig,
     fork_init: Ternary,
     open: RefCell<HashMap<String, Rc<Device>>>,
     /// Queue pairs of ended connections, the oldest first.
@@ -36,8 +37,8 @@ pub struct Device {
 
 impl Devices {
     /// None is open.
-    pub fn new(fork_init: Ternary) -> Devices {
-        Devices { fork_init, open: RefCell::default(), ended: RefCell::default() }
+    pub fn new(ib: IbConfig, fork_init: Ternary) -> Devices {
+        Devices { ib, fork_init, open: RefCell::default(), ended: RefCell::default() }
     }
 
     /// The device of this name.
@@ -48,7 +49,7 @@ impl Devices {
         if let Some(device) = self.open.borrow().get(name) {
             return Ok(Rc::clone(device));
         }
-        let (device, pd) = component::open(name, self.fork_init)?;
+        let (device, pd) = component::open(self.ib.verbs()?, name, self.fork_init)?;
         // Nothing is posted, so nothing completes.
         let cq = Cq::new(&device.context, 1, None, 0)?;
         let max_reads = u8::try_from(device.context.attr().max_qp_rd_atom).unwrap_or(u8::MAX);

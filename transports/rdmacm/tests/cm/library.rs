@@ -1,6 +1,7 @@
 //! The errors on a machine without librdmacm, or without devices.
 
 use crate::skip;
+use uct_core::{Context, Worker};
 use uct_rdmacm::testing::refusal::{Step, system};
 use uct_rdmacm::testing::{Channel, CmError, load, load_from};
 
@@ -22,6 +23,17 @@ fn another_library_names_the_function_that_it_lacks() {
     let text = error.to_string();
     assert!(text.starts_with("libc.so.6 has no function rdma_create_event_channel"), "{text}");
     assert!(text.contains("RDMACM_1.2"), "{text}");
+}
+
+#[test]
+fn it_does_not_connect_over_the_device_in_software() {
+    if Context::builder().build().expect("a context").schema().section("rdmacm").is_none() {
+        return skip::skip("verbs", "the plugin of rdmacm was not found");
+    }
+    let context = Context::builder().set("ib.library", "soft").build().expect("a context");
+    let worker = Worker::new(&context).expect("a worker");
+    let error = worker.open_cm("rdmacm").expect_err("librdmacm does not know it").to_string();
+    assert!(error.contains("library = soft in [ib]") && error.contains("UCT_IB_LIBRARY"), "{error}");
 }
 
 #[test]

@@ -236,6 +236,7 @@ mod tests {
     fn infiniband(is_global: bool) -> PortAddress {
         let port = Port {
             device: "mlx5_0".to_owned(),
+            is_software: false,
             is_software_roce: false,
             number: 1,
             is_active: true,

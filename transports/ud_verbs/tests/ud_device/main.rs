@@ -7,6 +7,8 @@
 mod asleep;
 mod failure;
 mod hostile;
+#[path = "../../../ib/testing/library_key.rs"]
+mod library_key;
 mod many;
 mod queue_pair;
 #[path = "../../../ib/tests/verbs/support.rs"]

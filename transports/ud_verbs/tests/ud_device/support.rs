@@ -8,7 +8,7 @@ use uct_core::{Error, SendFlags};
 mod endpoints;
 pub use endpoints::*;
 
-const TRANSPORT: &str = "ud_verbs";
+pub const TRANSPORT: &str = "ud_verbs";
 
 impl Link {
     /// Sends a message, with progress while there is no room.
