@@ -33,12 +33,40 @@ enum Recorded {
     Atomic(u64),
 }
 
-/// An answer that has not left.
+/// An answer that has not left. There are few: of those with data as many as the peer may have in flight, of duplicates as
+/// many again, one refusal, and an acknowledgement between two of the others.
+#[derive(Clone, Copy)]
 enum Reply {
     Syndrome { psn: Psn, syndrome: Syndrome },
-    Read { first: Psn, reth: Reth, sent: u32 },
-    Atomic { psn: Psn, value: u64 },
+    Read { first: Psn, reth: Reth, sent: u32, is_again: bool },
+    Atomic { psn: Psn, value: u64, is_again: bool },
 }
+
+impl Reply {
+    /// Whether it is data, of duplicates or of others.
+    fn is_data(&self, of_duplicates: bool) -> bool {
+        match self {
+            Reply::Syndrome { .. } => false,
+            Reply::Read { is_again, .. } | Reply::Atomic { is_again, .. } => *is_again == of_duplicates,
+        }
+    }
+
+    /// Whether it has the data of this packet.
+    fn answers(&self, packet: Psn, mtu: u32) -> bool {
+        match self {
+            Reply::Syndrome { .. } => false,
+            Reply::Atomic { psn, .. } => *psn == packet,
+            Reply::Read { first, reth, .. } => {
+                let packets = reth.length.div_ceil(mtu).max(1);
+                packet.since(*first) >= 0 && packet.since(first.plus(packets)) < 0
+            }
+        }
+    }
+}
+
+/// Records older than so many packets are forgotten. One more message leaves them within half of the numbers, so that none
+/// is ever taken for a later one; duplicates that are as late are nobody's.
+const OLDEST_RECORD: i32 = 1 << 21;
 
 /// State of the answering half.
 #[derive(Default)]
@@ -74,6 +102,34 @@ impl Responder {
         let next = self.records.iter().map(|record| record.first).filter(|first| first.since(duplicate) > 0);
         next.min_by_key(|first| first.since(duplicate)).unwrap_or(self.expected).previous()
     }
+
+    fn forget_old(&mut self) {
+        let expected = self.expected;
+        while self.records.front().is_some_and(|record| expected.since(record.last) > OLDEST_RECORD) {
+            self.records.pop_front();
+        }
+    }
+
+    /// Answers a duplicate with data, instead of an answer to the same packet that has not left. One too many is dropped,
+    /// as a network may; its sender asks again.
+    fn reply_again(&mut self, reply: Reply, psn: Psn, mtu: u32, limit: usize) {
+        let before = self.replies.len();
+        self.replies.retain(|waiting| !waiting.answers(psn, mtu));
+        let is_instead = self.replies.len() < before;
+        if is_instead || self.replies.iter().filter(|waiting| waiting.is_data(true)).count() < limit {
+            self.replies.push_back(reply);
+        }
+    }
+}
+
+/// One packet of the answer to a read.
+struct ReadPart {
+    psn: Psn,
+    part: Part,
+    rkey: u32,
+    address: u64,
+    length: usize,
+    is_again: bool,
 }
 
 /// Why a request is refused.
@@ -106,6 +162,12 @@ impl Qp {
     fn refuse_once(&mut self, syndrome: Syndrome) {
         let responder = &mut self.responder;
         if !std::mem::replace(&mut responder.has_refused, true) {
+            // One that has not left is of no use beside this one, which acknowledges what is ahead of it, too.
+            let is_refusal = |reply: &Reply| matches!(reply, Reply::Syndrome { syndrome, .. } if *syndrome != Syndrome::Ack);
+            responder.replies.retain(|reply| !is_refusal(reply));
+            while let Some(Reply::Syndrome { .. }) = responder.replies.back() {
+                responder.replies.pop_back();
+            }
             responder.replies.push_back(Reply::Syndrome { psn: responder.expected, syndrome });
         }
     }
@@ -123,6 +185,7 @@ impl Qp {
             Ok(packets) => {
                 let responder = &mut self.responder;
                 responder.expected = responder.expected.plus(packets);
+                responder.forget_old();
                 if headers.part.is_last() {
                     responder.msn = responder.msn.wrapping_add(1) & 0x00ff_ffff;
                 }
@@ -151,7 +214,10 @@ impl Qp {
     fn reply_ack(&mut self, psn: Psn) {
         let replies = &mut self.responder.replies;
         if let Some(Reply::Syndrome { psn: last, syndrome: Syndrome::Ack }) = replies.back_mut() {
-            *last = psn;
+            // That of a duplicate is older.
+            if psn.since(*last) > 0 {
+                *last = psn;
+            }
         } else {
             replies.push_back(Reply::Syndrome { psn, syndrome: Syndrome::Ack });
         }
@@ -252,7 +318,7 @@ impl Qp {
 
     fn execute_read(&mut self, headers: &Headers, resources: &mut Resources) -> Result<u32, Refusal> {
         let reth = headers.reth.ok_or(Refusal::Fatal(Nak::InvalidRequest))?;
-        self.check_alone(headers)?;
+        self.check_alone()?;
         if u64::from(reth.length) > super::requester::LARGEST_MESSAGE {
             return Err(Refusal::Fatal(Nak::InvalidRequest));
         }
@@ -260,13 +326,13 @@ impl Qp {
         let packets = reth.length.div_ceil(self.attributes.mtu).max(1);
         let last = headers.psn.plus(packets - 1);
         self.record(Record { first: headers.psn, last, what: Recorded::Read(reth) });
-        self.responder.replies.push_back(Reply::Read { first: headers.psn, reth, sent: 0 });
+        self.responder.replies.push_back(Reply::Read { first: headers.psn, reth, sent: 0, is_again: false });
         Ok(packets)
     }
 
     fn execute_atomic(&mut self, headers: &Headers, resources: &mut Resources) -> Result<u32, Refusal> {
         let atomic = headers.atomic.ok_or(Refusal::Fatal(Nak::InvalidRequest))?;
-        self.check_alone(headers)?;
+        self.check_alone()?;
         if !self.attributes.access.contains(Access::REMOTE_ATOMIC) || atomic.address % 8 != 0 {
             return Err(Refusal::Fatal(Nak::InvalidRequest));
         }
@@ -277,13 +343,14 @@ impl Qp {
         let found = resources.memory.atomic(self.config.pd, atomic.rkey, atomic.address, operation);
         let value = found.map_err(|_| Refusal::Fatal(Nak::RemoteAccess))?;
         self.record(Record { first: headers.psn, last: headers.psn, what: Recorded::Atomic(value) });
-        self.responder.replies.push_back(Reply::Atomic { psn: headers.psn, value });
+        self.responder.replies.push_back(Reply::Atomic { psn: headers.psn, value, is_again: false });
         Ok(1)
     }
 
-    /// Reads and atomics come between messages, and only where this side serves them.
-    fn check_alone(&self, _: &Headers) -> Result<(), Refusal> {
-        if self.responder.message.is_some() || self.attributes.reads_in == 0 {
+    /// Reads and atomics come between messages, and as many at once as was agreed.
+    fn check_alone(&self) -> Result<(), Refusal> {
+        let waiting = self.responder.replies.iter().filter(|reply| reply.is_data(false)).count();
+        if self.responder.message.is_some() || waiting >= usize::from(self.attributes.reads_in) {
             return Err(Refusal::Fatal(Nak::InvalidRequest));
         }
         Ok(())
@@ -301,7 +368,7 @@ impl Qp {
     /// Keeps what duplicates are answered from, for as many as the peer may have in flight.
     fn record(&mut self, record: Record) {
         let records = &mut self.responder.records;
-        if records.len() == usize::from(self.attributes.reads_in) {
+        while records.len() >= usize::from(self.attributes.reads_in).max(1) {
             records.pop_front();
         }
         records.push_back(record);
@@ -325,6 +392,7 @@ impl Qp {
     /// Answers a packet that was executed before.
     fn answer_again(&mut self, headers: &Headers) {
         let psn = headers.psn;
+        let (mtu, limit) = (self.attributes.mtu, usize::from(self.attributes.reads_in));
         match headers.kind {
             Kind::Send | Kind::Write => {
                 let acknowledged = self.responder.acknowledged_for(psn);
@@ -332,7 +400,6 @@ impl Qp {
             }
             Kind::ReadRequest => {
                 let Some(asked) = headers.reth else { return };
-                let mtu = self.attributes.mtu;
                 let records = &self.responder.records;
                 let is_same = records.iter().any(|record| {
                     let Recorded::Read(reth) = record.what else { return false };
@@ -347,22 +414,15 @@ impl Qp {
                         && asked.length <= reth.length - skipped
                 });
                 if is_same {
-                    // An answer under way to the same packets is of no use beside this one.
-                    self.responder.replies.retain(|reply| match reply {
-                        Reply::Read { first, reth, .. } => {
-                            let packets = reth.length.div_ceil(mtu).max(1);
-                            psn.since(*first) < 0 || psn.since(first.plus(packets)) >= 0
-                        }
-                        _ => true,
-                    });
-                    self.responder.replies.push_back(Reply::Read { first: psn, reth: asked, sent: 0 });
+                    let reply = Reply::Read { first: psn, reth: asked, sent: 0, is_again: true };
+                    self.responder.reply_again(reply, psn, mtu, limit);
                 }
             }
             Kind::CompareSwap | Kind::FetchAdd => {
                 let record = self.responder.records.iter().find(|record| record.first == psn);
                 if let Some(Record { what: Recorded::Atomic(value), .. }) = record {
-                    let value = *value;
-                    self.responder.replies.push_back(Reply::Atomic { psn, value });
+                    let reply = Reply::Atomic { psn, value: *value, is_again: true };
+                    self.responder.reply_again(reply, psn, mtu, limit);
                 }
             }
             _ => {}
@@ -382,54 +442,55 @@ impl Qp {
                     self.responder.replies.pop_front();
                     self.send_headers(resources, &headers);
                 }
-                Reply::Atomic { psn, value } => {
+                Reply::Atomic { psn, value, .. } => {
                     let mut headers = Headers::new(Kind::AtomicAcknowledge, Part::Only, destination, *psn);
                     headers.aeth = Some(Aeth { syndrome: Syndrome::Ack, msn });
                     headers.original = Some(*value);
                     self.responder.replies.pop_front();
                     self.send_headers(resources, &headers);
                 }
-                Reply::Read { first, reth, sent } => {
+                Reply::Read { first, reth, sent, is_again } => {
                     let mtu = self.attributes.mtu;
                     let packets = reth.length.div_ceil(mtu).max(1);
-                    let offset = *sent * mtu;
-                    let length = (reth.length - offset).min(mtu) as usize;
-                    let (psn, reth) = (first.plus(*sent), *reth);
-                    let part = Part::of(*sent == 0, *sent + 1 == packets);
+                    let part = ReadPart {
+                        psn: first.plus(*sent),
+                        part: Part::of(*sent == 0, *sent + 1 == packets),
+                        rkey: reth.rkey,
+                        address: reth.address.wrapping_add(u64::from(*sent * mtu)),
+                        length: (reth.length - *sent * mtu).min(mtu) as usize,
+                        is_again: *is_again,
+                    };
                     *sent += 1;
                     if *sent == packets {
                         self.responder.replies.pop_front();
                     }
-                    self.send_read_part(resources, psn, part, reth, offset, length);
+                    self.send_read_part(resources, &part);
                 }
             }
         }
         !self.responder.replies.is_empty()
     }
 
-    fn send_read_part(
-        &mut self,
-        resources: &mut Resources,
-        psn: Psn,
-        part: Part,
-        reth: Reth,
-        offset: u32,
-        length: usize,
-    ) {
-        let mut headers = Headers::new(Kind::ReadResponse, part, self.attributes.destination_qp, psn);
-        if part != Part::Middle {
+    fn send_read_part(&mut self, resources: &mut Resources, part: &ReadPart) {
+        let ReadPart { psn, rkey, address, length, .. } = *part;
+        let mut headers = Headers::new(Kind::ReadResponse, part.part, self.attributes.destination_qp, psn);
+        if part.part != Part::Middle {
             headers.aeth = Some(Aeth { syndrome: Syndrome::Ack, msn: self.responder.msn });
         }
-        let address = reth.address.wrapping_add(u64::from(offset));
         let memory = &resources.memory;
         let pd = self.config.pd;
         let encoded =
-            headers.encode(length, |place| memory.read(pd, reth.rkey, address, Access::REMOTE_READ, place));
+            headers.encode(length, |place| memory.read(pd, rkey, address, Access::REMOTE_READ, place));
         match encoded {
             Ok(bytes) => self.send(resources, self.attributes.path, bytes),
+            // The memory was deregistered meanwhile. A duplicate may come when its sender knows of that, and is nobody's then.
+            Err(_) if part.is_again => {
+                self.responder.replies.retain(|reply| !reply.answers(psn, self.attributes.mtu))
+            }
             Err(_) => {
-                // The memory was deregistered meanwhile.
-                resources.events.push_back(Event::QpAccessError(self.number));
+                if self.state() != QpState::Error {
+                    resources.events.push_back(Event::QpAccessError(self.number));
+                }
                 self.responder.replies.clear();
                 let syndrome = Syndrome::Nak(Nak::RemoteAccess);
                 self.responder.replies.push_back(Reply::Syndrome { psn, syndrome });
