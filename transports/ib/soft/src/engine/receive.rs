@@ -48,6 +48,11 @@ impl ReceiveQueue {
         self.requests.pop_front()
     }
 
+    /// The oldest comes back unused.
+    pub fn put_back(&mut self, request: ReceiveRequest) {
+        self.requests.push_front(request);
+    }
+
     /// How many there are.
     pub fn len(&self) -> usize {
         self.requests.len()

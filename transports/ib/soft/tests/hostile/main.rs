@@ -5,6 +5,7 @@
 mod net;
 mod peer;
 
+mod datagrams;
 mod duplicates;
 mod floods;
 mod refusals;

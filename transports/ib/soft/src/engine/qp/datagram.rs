@@ -92,8 +92,11 @@ impl Qp {
             .memory
             .scatter(pd, &request.pieces, 0, &route)
             .and_then(|()| resources.memory.scatter(pd, &request.pieces, ROUTE_LENGTH as u64, payload));
+        // What is wrong with a datagram is no fault of the queue pair, or anybody could end it (9.9.3, classes D and E): one
+        // that is too long is dropped, and its buffer waits for the next unless it is of a shared queue.
         let status = match written {
             Ok(()) => Status::Success,
+            Err(Refused::Length) if self.config.srq.is_none() => return self.receives.put_back(request),
             Err(Refused::Length) => Status::LocalLength,
             Err(Refused::Protection) => Status::LocalProtection,
         };
@@ -103,7 +106,7 @@ impl Qp {
         completion.source_qp = deth.source_qp;
         completion.has_route = true;
         resources.complete(self.config.receive_cq, completion, headers.is_solicited);
-        if status != Status::Success {
+        if status == Status::LocalProtection {
             self.fail(resources);
         }
     }
