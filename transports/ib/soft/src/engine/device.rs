@@ -2,8 +2,7 @@
 //!
 //! For links, which drive it, and for `abi`, which applications call.
 
-use std::cmp::Reverse;
-use std::collections::{BTreeMap, BinaryHeap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::net::IpAddr;
 
 use slab::Slab;
@@ -72,11 +71,11 @@ pub struct Device {
     next_qp: u32,
     /// Queue pairs that may have packets to send.
     ready: VecDeque<u32>,
-    /// Deadlines of queue pairs; one that has moved to later is found out when it comes.
+    /// Deadlines, one of each queue pair that has one; one that has moved to later is found out when it comes.
     timers: Timers,
 }
 
-type Timers = BinaryHeap<Reverse<(Nanos, u32)>>;
+type Timers = BTreeSet<(Nanos, u32)>;
 
 impl Device {
     /// A device without objects.
@@ -89,7 +88,7 @@ impl Device {
             qps: BTreeMap::new(),
             next_qp,
             ready: VecDeque::new(),
-            timers: BinaryHeap::new(),
+            timers: BTreeSet::new(),
         }
     }
 
@@ -318,6 +317,9 @@ impl Device {
     pub fn destroy_qp(&mut self, qp: u32) -> Result<(), Refusal> {
         let removed = self.qps.remove(&qp).ok_or(Refusal::NotFound)?;
         self.count_users(&removed.config, -1);
+        if let Some(timer) = removed.timer {
+            self.timers.remove(&(timer, qp));
+        }
         for cq in [removed.config.send_cq, removed.config.receive_cq] {
             if let Some(queue) = self.resources.cqs.get_mut(cq.0) {
                 queue.forget(qp);
@@ -381,9 +383,9 @@ impl Device {
 
     /// Does what is due, and puts about so many packets at most out for [`Device::next_outgoing`]. Whether more could leave now.
     pub fn run(&mut self, now: Nanos, budget: usize) -> bool {
-        while let Some(Reverse((_, number))) = self.timers.peek().copied().filter(|timer| timer.0.0 <= now) {
-            self.timers.pop();
-            self.with(number, |qp, resources| {
+        while let Some(&timer) = self.timers.first().filter(|timer| timer.0 <= now) {
+            self.timers.remove(&timer);
+            self.with(timer.1, |qp, resources| {
                 qp.timer = None;
                 if qp.deadline().is_some_and(|deadline| deadline <= now) {
                     qp.expire(resources, now);
@@ -412,7 +414,7 @@ impl Device {
 
     /// When [`Device::run`] has something to do next, unless something arrives or is posted before.
     pub fn next_deadline(&self) -> Option<Nanos> {
-        self.timers.peek().map(|timer| timer.0.0)
+        self.timers.first().map(|timer| timer.0)
     }
 
     /// State of a queue pair.
@@ -432,13 +434,15 @@ impl Device {
     }
 }
 
-/// Has a queue pair's deadline in the heap, unless an earlier one of it is there.
+/// Has a queue pair's deadline among the timers, unless an earlier one of it is there.
 fn note_deadline(qp: &mut Qp, timers: &mut Timers) {
     if let Some(deadline) = qp.deadline()
         && qp.timer.is_none_or(|timer| deadline < timer)
     {
-        qp.timer = Some(deadline);
-        timers.push(Reverse((deadline, qp.number)));
+        if let Some(later) = qp.timer.replace(deadline) {
+            timers.remove(&(later, qp.number));
+        }
+        timers.insert((deadline, qp.number));
     }
 }
 

@@ -123,6 +123,29 @@ fn fewer_reads_than_before_are_remembered() {
 }
 
 #[test]
+fn a_device_whose_peer_has_no_buffers_for_long_keeps_no_old_deadlines() {
+    let mut setup = Setup::default();
+    // Four seconds, while each refusal costs ten microseconds.
+    setup.attributes.timeout = 20;
+    let mut pair = setup.pair();
+    let send = crate::net::request(
+        1,
+        uct_ib_soft::engine::SendKind::Send,
+        uct_ib_soft::engine::SendData::Inline(vec![1]),
+    );
+    pair.post(0, send).expect("posted");
+    pair.idle(20_000_000);
+    pair.receive(1, 1, 0, 8);
+    pair.wait(0);
+    let mut steps = 0;
+    let end = pair.net.now() + 60_000_000_000;
+    while pair.net.step(end) {
+        steps += 1;
+    }
+    assert!(steps < 10, "{steps}");
+}
+
+#[test]
 fn what_is_no_part_of_a_message_that_was_begun_fails_the_queue_pair() {
     for (kind, part) in [(Kind::Send, Part::Middle), (Kind::Write, Part::Last), (Kind::Send, Part::Last)] {
         let mut peer = Peer::new(&Setup::default());

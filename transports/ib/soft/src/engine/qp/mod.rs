@@ -171,7 +171,7 @@ pub(super) struct Qp {
     receives: ReceiveQueue,
     /// Whether the device has it in its list of those with work.
     pub is_listed: bool,
-    /// The earliest time of it in the device's heap of timers.
+    /// Its time among the device's timers.
     pub timer: Option<Nanos>,
 }
 
