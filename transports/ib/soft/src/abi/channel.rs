@@ -51,17 +51,21 @@ pub unsafe extern "C" fn ibv_get_cq_event(
 ) -> c_int {
     // SAFETY: the caller's promise.
     let channel = unsafe { borrow::<Channel>(pointer) };
-    let address = match channel.notices.take() {
-        Ok(address) => address,
+    let taken = channel.notices.take(|address| {
+        let found = std::ptr::with_exposed_provenance_mut::<ibv_cq>(address);
+        // SAFETY: a queue withdraws its notices before it ends, which waits until this one is counted.
+        unsafe { borrow::<Cq>(found) }.completions.take();
+        found
+    });
+    let found = match taken {
+        Ok(found) => found,
         Err(error) => {
             set_errno(error.raw_os_error().unwrap_or(libc::EIO));
             return -1;
         }
     };
-    let found = std::ptr::with_exposed_provenance_mut::<ibv_cq>(address);
-    // SAFETY: a queue withdraws its notices before it ends.
+    // SAFETY: the queue waits for the acknowledgement of what was counted before it ends.
     let cq = unsafe { borrow::<Cq>(found) };
-    cq.completions.take();
     // SAFETY: the caller's promise.
     unsafe { queue.write(found) };
     // SAFETY: the caller's promise.
@@ -88,37 +92,48 @@ pub unsafe extern "C" fn ibv_get_async_event(
 ) -> c_int {
     // SAFETY: the caller's promise.
     let context = unsafe { context(pointer) };
-    let (event, object) = match context.events.take() {
+    let taken = context.events.take(|(event, object)| {
+        // SAFETY: an object withdraws its events before it ends, which waits until this one is counted.
+        (event, unsafe { count(event, object) })
+    });
+    let (event, element) = match taken {
         Ok(taken) => taken,
         Err(error) => {
             set_errno(error.raw_os_error().unwrap_or(libc::EIO));
             return -1;
         }
     };
-    let element = match event {
+    // SAFETY: the caller's promise.
+    unsafe { place.write(ibv_async_event { element, event_type: convert::event_type(event) }) };
+    0
+}
+
+/// Counts an event with its object; returns what C reads.
+///
+/// # Safety
+/// The object is of the kind that the event is about, and lives.
+unsafe fn count(event: Event, object: usize) -> ibv_async_element {
+    match event {
         Event::CqError(_) => {
             let cq = std::ptr::with_exposed_provenance_mut(object);
-            // SAFETY: an object withdraws its events before it ends.
+            // SAFETY: the caller's promise.
             unsafe { borrow::<Cq>(cq) }.asynchronous.take();
             ibv_async_element { cq }
         }
         Event::SrqError(_) | Event::SrqLimitReached(_) => {
             let srq = std::ptr::with_exposed_provenance_mut(object);
-            // SAFETY: as above.
+            // SAFETY: the caller's promise.
             unsafe { borrow::<Srq>(srq) }.asynchronous.take();
             ibv_async_element { srq }
         }
         _ if object != 0 => {
             let qp = std::ptr::with_exposed_provenance_mut(object);
-            // SAFETY: as above.
+            // SAFETY: the caller's promise.
             unsafe { borrow::<Qp>(qp) }.asynchronous.take();
             ibv_async_element { qp }
         }
         _ => ibv_async_element { port_num: 1 },
-    };
-    // SAFETY: the caller's promise.
-    unsafe { place.write(ibv_async_event { element, event_type: convert::event_type(event) }) };
-    0
+    }
 }
 
 /// See `ibv_ack_async_event(3)`.

@@ -5,7 +5,7 @@
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd, RawFd};
-use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use rustix::event::{EventfdFlags, eventfd};
 
@@ -37,20 +37,22 @@ impl<T> Notices<T> {
         let _ = rustix::io::write(&self.descriptor, &1_u64.to_ne_bytes());
     }
 
-    /// Takes the oldest. Waits for one, unless the descriptor does not block.
+    /// Takes the oldest, and has it counted: no [`Notices::withdraw`] comes between the two, so that who withdraws what is
+    /// about an object knows by the counts who else still uses it. Waits for one, unless the descriptor does not block.
     ///
     /// # Errors
     /// That of reading the descriptor.
-    pub fn take(&self) -> io::Result<T> {
+    pub fn take<R>(&self, count: impl FnOnce(T) -> R) -> io::Result<R> {
         loop {
             rustix::io::read(&self.descriptor, &mut [0; 8])?;
-            if let Some(notice) = lock(&self.waiting).pop_front().flatten() {
-                return Ok(notice);
+            let mut waiting = lock(&self.waiting);
+            if let Some(notice) = waiting.pop_front().flatten() {
+                return Ok(count(notice));
             }
         }
     }
 
-    /// Withdraws those of which this holds.
+    /// Withdraws those of which this holds. What was taken before has been counted.
     pub fn withdraw(&self, of: impl Fn(&T) -> bool) {
         for notice in lock(&self.waiting).iter_mut() {
             if notice.as_ref().is_some_and(&of) {
@@ -62,7 +64,11 @@ impl<T> Notices<T> {
 
 /// Counts of what was taken and acknowledged of one object, which does not end before the two are the same.
 #[derive(Default)]
-pub struct Acknowledgements {
+pub struct Acknowledgements(Arc<Counts>);
+
+#[derive(Default)]
+struct Counts {
+    /// Taken, acknowledged.
     counts: Mutex<(u64, u64)>,
     changed: Condvar,
 }
@@ -70,19 +76,22 @@ pub struct Acknowledgements {
 impl Acknowledgements {
     /// One was taken.
     pub fn take(&self) {
-        lock(&self.counts).0 += 1;
+        lock(&self.0.counts).0 += 1;
     }
 
     /// So many were acknowledged.
     pub fn acknowledge(&self, count: u64) {
-        lock(&self.counts).1 += count;
-        self.changed.notify_all();
+        // The object, and with it this, may end as soon as the count is right.
+        let shared = self.0.clone();
+        lock(&shared.counts).1 += count;
+        shared.changed.notify_all();
     }
 
     /// Waits until all that were taken are acknowledged.
     pub fn wait(&self) {
-        let counts = lock(&self.counts);
+        let counts = lock(&self.0.counts);
         let _all = self
+            .0
             .changed
             .wait_while(counts, |counts| counts.0 > counts.1)
             .unwrap_or_else(PoisonError::into_inner);
@@ -91,4 +100,40 @@ impl Acknowledgements {
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_taken_is_counted_before_anybody_withdraws() {
+        let notices = Notices::new().expect("a descriptor");
+        notices.push(1);
+        notices.push(2);
+        let taken = notices.take(|notice| {
+            assert!(notices.waiting.try_lock().is_err(), "others wait meanwhile");
+            notice
+        });
+        assert_eq!(taken.expect("there are two"), 1);
+        notices.withdraw(|notice| *notice == 2);
+        notices.push(3);
+        assert_eq!(notices.take(|notice| notice).expect("there is one more"), 3);
+    }
+
+    #[test]
+    fn the_end_waits_for_what_was_taken() {
+        let counts = Arc::new(Acknowledgements::default());
+        counts.wait();
+        counts.take();
+        counts.take();
+        let waiting = std::thread::spawn({
+            let counts = counts.clone();
+            move || counts.wait()
+        });
+        counts.acknowledge(1);
+        assert!(!waiting.is_finished());
+        counts.acknowledge(1);
+        waiting.join().expect("it ends");
+    }
 }
