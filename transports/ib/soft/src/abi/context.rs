@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use uct_ib_abi::*;
 
-use super::device::{driver, guid};
+use super::device::{driver, guid, release};
 use super::limits::{MAX_COMPLETIONS, MAX_PIECES, MAX_REQUESTS};
 use super::objects::{Context, context, refused, zeroed};
 use super::{queue, work};
@@ -61,8 +61,9 @@ pub unsafe extern "C" fn ibv_close_device(pointer: *mut ibv_context) -> c_int {
     // SAFETY: the caller's promise.
     let object = std::ptr::from_ref(unsafe { context(pointer) }).cast_mut();
     // SAFETY: it was made by a box, and this is its end.
-    let object = unsafe { Box::from_raw(object) };
-    object.driver.lock().targets.contexts.retain(|events| !Arc::ptr_eq(events, &object.events));
+    let Context { driver, events, .. } = *unsafe { Box::from_raw(object) };
+    driver.lock().targets.contexts.retain(|other| !Arc::ptr_eq(other, &events));
+    release(driver);
     0
 }
 

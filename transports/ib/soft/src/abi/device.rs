@@ -34,9 +34,16 @@ pub(super) fn listed() -> *mut ibv_device {
     std::ptr::from_ref(&device.0).cast_mut()
 }
 
+static DRIVER: Mutex<Weak<Driver>> = Mutex::new(Weak::new());
+
+/// Ends a use of the device. Nobody opens it meanwhile, when its address is not free yet.
+pub(super) fn release(driver: Arc<Driver>) {
+    let _shared = DRIVER.lock().unwrap_or_else(PoisonError::into_inner);
+    drop(driver);
+}
+
 /// What works for the device while somebody has it open: one for the process.
 pub(super) fn driver() -> std::io::Result<Arc<Driver>> {
-    static DRIVER: Mutex<Weak<Driver>> = Mutex::new(Weak::new());
     let mut shared = DRIVER.lock().unwrap_or_else(PoisonError::into_inner);
     if let Some(driver) = shared.upgrade() {
         return Ok(driver);

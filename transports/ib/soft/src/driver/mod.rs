@@ -9,7 +9,8 @@ mod port;
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
@@ -40,6 +41,15 @@ pub struct Options {
 
 /// A device that works.
 pub struct Driver {
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+    /// The process that has the thread; a child of it has not.
+    process: u32,
+    address: IpAddr,
+}
+
+/// What applications and the thread share.
+struct Shared {
     port: Mutex<Port>,
     begin: Instant,
     /// When an application last drove the device.
@@ -49,7 +59,6 @@ pub struct Driver {
     /// Wakes the thread.
     wake: OwnedFd,
     is_ended: AtomicBool,
-    address: IpAddr,
 }
 
 impl Driver {
@@ -60,8 +69,8 @@ impl Driver {
     pub fn start(options: &Options) -> io::Result<Arc<Driver>> {
         let port = Port::open(options)?;
         let socket = port.descriptor()?;
-        let driver = Arc::new(Driver {
-            address: port.address(),
+        let address = port.address();
+        let shared = Arc::new(Shared {
             port: Mutex::new(port),
             begin: Instant::now(),
             driven: AtomicU64::new(0),
@@ -69,46 +78,69 @@ impl Driver {
             wake: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
             is_ended: AtomicBool::new(false),
         });
-        if !options.is_inline {
-            let (wake, weak) = (driver.wake.try_clone()?, Arc::downgrade(&driver));
-            std::thread::Builder::new()
-                .name("softverbs".to_owned())
-                .spawn(move || serve(&weak, &wake, &socket))?;
-        }
-        Ok(driver)
+        let thread = if options.is_inline {
+            None
+        } else {
+            let shared = shared.clone();
+            let builder = std::thread::Builder::new().name("softverbs".to_owned());
+            Some(builder.spawn(move || serve(&shared, &socket))?)
+        };
+        Ok(Arc::new(Driver { shared, thread, process: std::process::id(), address }))
     }
 
     /// The device, and nobody else has it meanwhile.
     pub fn lock(&self) -> MutexGuard<'_, Port> {
-        // A panic in the device is a mistake of it; what follows is no worse than without the poison.
-        self.port.lock().unwrap_or_else(PoisonError::into_inner)
+        self.shared.lock()
     }
 
     /// Lets the device work: what has arrived, what is due, what can leave.
     pub fn drive(&self, port: &mut Port) {
-        let now = self.now();
+        let shared = &self.shared;
+        let now = shared.now();
         // SYNC: a hint for the thread; nothing is read by it.
-        self.driven.store(now, Ordering::Relaxed);
+        shared.driven.store(now, Ordering::Relaxed);
         port.work(now);
         // The thread finds out by itself within the time that it stands back.
         let next = port.next_deadline(now);
-        if next.is_some_and(|next| next + STAND_BACK < self.thread_looks.load(Ordering::Relaxed)) {
-            self.thread_looks.store(now, Ordering::Relaxed);
-            self.wake();
+        if next.is_some_and(|next| next + STAND_BACK < shared.thread_looks.load(Ordering::Relaxed)) {
+            shared.thread_looks.store(now, Ordering::Relaxed);
+            shared.wake();
         }
     }
 
     /// The application will not drive the device for a while: the thread does, from now on.
     pub fn hand_over(&self) {
-        self.driven.store(0, Ordering::Relaxed);
-        if self.thread_looks.load(Ordering::Relaxed) != 0 {
-            self.wake();
+        self.shared.driven.store(0, Ordering::Relaxed);
+        if self.shared.thread_looks.load(Ordering::Relaxed) != 0 {
+            self.shared.wake();
         }
     }
 
     /// The address of the device's port.
     pub fn address(&self) -> IpAddr {
         self.address
+    }
+}
+
+/// The thread has ended with it, and the socket is free.
+impl Drop for Driver {
+    fn drop(&mut self) {
+        // SYNC: pairs with the load of `serve`, which the write to the descriptor wakes.
+        self.shared.is_ended.store(true, Ordering::Release);
+        self.shared.wake();
+        if let Some(thread) = self.thread.take()
+            && std::process::id() == self.process
+        {
+            // It has said why, if it failed.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Shared {
+    fn lock(&self) -> MutexGuard<'_, Port> {
+        // A panic in the device is a mistake of it; what follows is no worse than without the poison.
+        self.port.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn now(&self) -> Nanos {
@@ -121,46 +153,56 @@ impl Driver {
     }
 }
 
-impl Drop for Driver {
-    fn drop(&mut self) {
-        // SYNC: pairs with the load of `serve`, which the write to the descriptor wakes.
-        self.is_ended.store(true, Ordering::Release);
-        self.wake();
-    }
-}
-
 /// The thread: it works when something arrives or is due, unless an application does.
-fn serve(driver: &Weak<Driver>, wake: &OwnedFd, socket: &OwnedFd) {
+fn serve(shared: &Shared, socket: &OwnedFd) {
     let mut sleep = LONGEST_SLEEP;
     let mut watches_socket = true;
     loop {
         let timeout = Duration::from_nanos(sleep.min(LONGEST_SLEEP));
         let timeout =
             Timespec { tv_sec: timeout.as_secs() as i64, tv_nsec: i64::from(timeout.subsec_nanos()) };
-        let mut watched = [PollFd::new(wake, PollFlags::IN), PollFd::new(socket, PollFlags::IN)];
+        let mut watched = [PollFd::new(&shared.wake, PollFlags::IN), PollFd::new(socket, PollFlags::IN)];
         let count = if watches_socket { 2 } else { 1 };
         let _ = poll(&mut watched[..count], Some(&timeout));
         if watched[0].revents().contains(PollFlags::IN) {
-            let _ = rustix::io::read(wake.as_fd(), &mut [0; 8]);
+            let _ = rustix::io::read(shared.wake.as_fd(), &mut [0; 8]);
         }
-        let Some(driver) = driver.upgrade() else { return };
-        if driver.is_ended.load(Ordering::Acquire) {
+        if shared.is_ended.load(Ordering::Acquire) {
             return;
         }
-        let now = driver.now();
-        let idle = now.saturating_sub(driver.driven.load(Ordering::Relaxed));
+        let now = shared.now();
+        let idle = now.saturating_sub(shared.driven.load(Ordering::Relaxed));
         watches_socket = idle >= STAND_BACK;
         if watches_socket {
-            let mut port = driver.lock();
+            let mut port = shared.lock();
+            // An application may have driven the device while this waited for the lock: time does not go back.
+            let now = shared.now();
             port.work(now);
             sleep = port
                 .next_deadline(now)
-                .map_or(LONGEST_SLEEP, |deadline| deadline.saturating_sub(driver.now()));
+                .map_or(LONGEST_SLEEP, |deadline| deadline.saturating_sub(shared.now()));
             // Under the lock, so that no application compares its deadline with an older time.
-            driver.thread_looks.store(now + sleep, Ordering::Relaxed);
+            shared.thread_looks.store(now + sleep, Ordering::Relaxed);
         } else {
             sleep = STAND_BACK - idle;
-            driver.thread_looks.store(now + sleep, Ordering::Relaxed);
+            shared.thread_looks.store(now + sleep, Ordering::Relaxed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_is_free_when_its_device_has_ended() {
+        let mut options = Options::default();
+        for is_inline in [false, true] {
+            options.is_inline = is_inline;
+            for _ in 0..50 {
+                let driver = Driver::start(&options).expect("a device");
+                options.address = Some(driver.address());
+            }
         }
     }
 }
