@@ -234,3 +234,43 @@ fn objects_that_are_not_served_are_refused_with_a_number() {
     assert_eq!(std::io::Error::last_os_error().raw_os_error(), Some(libc::EINVAL));
     end.end();
 }
+
+#[test]
+fn a_flushed_receive_request_is_announced_at_once() {
+    let (a, b) = (End::new(), End::new());
+    a.connect(&b);
+    let mut attr: ibv_qp_attr = zeroed();
+    attr.qp_state = IBV_QPS_ERR;
+    assert_eq!(a.modify(&mut attr, IBV_QP_STATE), 0);
+    a.arm();
+    a.post_receive(7);
+    // SAFETY: the channel lives.
+    let fd = unsafe { (*a.channel).fd };
+    let mut watched = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+    // SAFETY: one place. No time: nobody else has to work for it.
+    assert_eq!(unsafe { libc::poll(&mut watched, 1, 0) }, 1);
+    a.announced();
+    assert_eq!(a.wait().status, IBV_WC_WR_FLUSH_ERR);
+    a.end();
+    b.end();
+}
+
+#[test]
+fn inline_data_that_is_too_long_is_refused_before_it_is_read() {
+    let (a, b) = (End::new(), End::new());
+    a.connect(&b);
+    // Far more than the memory that is there.
+    let mut sges = [a.sge(0, 1 << 30), a.sge(0, u32::MAX)];
+    let mut wr: ibv_send_wr = zeroed();
+    (wr.opcode, wr.sg_list, wr.send_flags) = (IBV_WR_SEND, sges.as_mut_ptr(), IBV_SEND_INLINE);
+    for pieces in [1, 2, 1 << 20] {
+        wr.num_sge = pieces;
+        let mut bad = null_mut();
+        // SAFETY: the request lives through the call; of its pieces no more is read than the device offers.
+        let failed = unsafe { (*a.context).ops.post_send.expect("it is there")(a.qp, &mut wr, &mut bad) };
+        assert_eq!(failed, libc::EINVAL);
+        assert_eq!(bad, &raw mut wr);
+    }
+    a.end();
+    b.end();
+}

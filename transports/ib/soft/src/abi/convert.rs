@@ -7,6 +7,7 @@ use std::net::{IpAddr, Ipv6Addr};
 
 use uct_ib_abi::*;
 
+use super::limits::MAX_PIECES;
 use crate::engine::wire::Extra;
 use crate::engine::{
     Access, Attributes, Completion, Event, Mask, Path, Piece, Pieces, Psn, QpState, Refusal,
@@ -139,18 +140,19 @@ pub fn fill(attr: &mut ibv_qp_attr, attributes: &Attributes) {
     attr.rnr_retry = attributes.rnr_retry;
 }
 
-/// The pieces of a request.
+/// The pieces of a request, unless there are more than a request can have.
 ///
 /// # Safety
 /// There are so many in the list.
-pub unsafe fn pieces(list: *const ibv_sge, count: c_int) -> Pieces {
+pub unsafe fn pieces(list: *const ibv_sge, count: c_int) -> Option<Pieces> {
     let count = usize::try_from(count).unwrap_or(0);
-    if count == 0 {
-        return Pieces::new();
+    if count == 0 || count > MAX_PIECES as usize {
+        return (count == 0).then(Pieces::new);
     }
     // SAFETY: the caller's promise.
     let list = unsafe { std::slice::from_raw_parts(list, count) };
-    list.iter().map(|sge| Piece { address: sge.addr, length: sge.length, lkey: sge.lkey }).collect()
+    let piece = |sge: &ibv_sge| Piece { address: sge.addr, length: sge.length, lkey: sge.lkey };
+    Some(list.iter().map(piece).collect())
 }
 
 /// A completion as C reads it.

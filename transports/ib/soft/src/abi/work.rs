@@ -5,6 +5,7 @@ use std::ffi::c_int;
 use uct_ib_abi::*;
 
 use super::convert;
+use super::limits::MAX_INLINE;
 use super::objects::{Ah, Qp, Srq, borrow};
 use crate::engine::wire::Extra;
 use crate::engine::{Atomic, ReceiveRequest, SendData, SendKind, SendRequest, Target};
@@ -73,10 +74,14 @@ unsafe fn send_request(wr: &ibv_send_wr, is_datagram: bool) -> Option<SendReques
     };
     let has_immediate = matches!(opcode, IBV_WR_SEND_WITH_IMM | IBV_WR_RDMA_WRITE_WITH_IMM);
     // SAFETY: the caller's promise.
-    let pieces = unsafe { convert::pieces(wr.sg_list, wr.num_sge) };
+    let pieces = unsafe { convert::pieces(wr.sg_list, wr.num_sge) }?;
     let is = |flag| wr.send_flags & flag != 0;
     let data = if is(IBV_SEND_INLINE) {
-        let mut bytes = Vec::with_capacity(pieces.iter().map(|piece| piece.length as usize).sum());
+        let length: u64 = pieces.iter().map(|piece| u64::from(piece.length)).sum();
+        if length > u64::from(MAX_INLINE) {
+            return None;
+        }
+        let mut bytes = Vec::with_capacity(length as usize);
         for piece in pieces.iter().filter(|piece| piece.length > 0) {
             let begin = std::ptr::with_exposed_provenance::<u8>(piece.address as usize);
             // SAFETY: the caller's promise.
@@ -112,9 +117,12 @@ pub unsafe extern "C" fn post_recv(
     let mut port = qp.driver.lock();
     let number = qp.public.qp_num;
     // SAFETY: the caller's promise.
-    unsafe {
+    let outcome = unsafe {
         post_receives(first, bad, |request| convert::outcome(port.device.post_receive(number, request)))
-    }
+    };
+    // Those of a queue pair that has failed have ended already.
+    port.tell();
+    outcome
 }
 
 /// See `ibv_post_srq_recv(3)`.
@@ -151,7 +159,8 @@ unsafe fn post_receives(
     while let Some(wr) = unsafe { next.as_ref() } {
         // SAFETY: the caller's promise.
         let pieces = unsafe { convert::pieces(wr.sg_list, wr.num_sge) };
-        let outcome = post(ReceiveRequest { wr_id: wr.wr_id, pieces });
+        let request = pieces.map(|pieces| ReceiveRequest { wr_id: wr.wr_id, pieces });
+        let outcome = request.map_or(libc::EINVAL, &mut post);
         if outcome != 0 {
             // SAFETY: the caller's promise.
             unsafe { bad.write(next) };
