@@ -10,7 +10,7 @@
 //! | 1 | 1 | kind: 1 InfiniBand, 2 RoCE v1, 3 RoCE v2 |
 //! | 2 | 1 | active MTU: 1 = 256 … 5 = 4096 bytes |
 //! | 3 | 1 | zero |
-//! | 4 | 2 | LID, little-endian; 0 on Ethernet |
+//! | 4 | 2 | LID, little-endian. On Ethernet 0, but with a loopback GID a number of machine and network namespace |
 //! | 6 | 2 | partition key, little-endian |
 //! | 8 | 16 | GID, as on the wire |
 
@@ -33,6 +33,8 @@ pub struct DeviceAddress {
     pub mtu: Mtu,
     /// The LID; 0 on Ethernet.
     pub lid: u16,
+    /// With a loopback GID, which every machine has, what tells machines and network namespaces apart; otherwise 0.
+    pub host: u16,
     /// The partition key; its highest bit means full member.
     pub pkey: u16,
     /// The GID.
@@ -68,6 +70,10 @@ pub enum Unreachable {
     Family(Gid, Gid),
     /// The peer's GID is link-local, ours is not, or the other way round.
     Scope(Gid, Gid),
+    /// The peer's GID is a loopback address, ours is not, or the other way round.
+    Loopback(Gid, Gid),
+    /// Both GIDs are loopback addresses, of two machines or network namespaces.
+    Host,
     /// Partition keys differ, or both are limited members.
     Partition(u16, u16),
     /// A peer on InfiniBand without a LID.
@@ -89,6 +95,12 @@ impl fmt::Display for Unreachable {
             Self::Scope(local, remote) => {
                 write!(f, "one GID is link-local and the other is not: {local} here, {remote} there")
             }
+            Self::Loopback(local, remote) => {
+                write!(f, "one GID is a loopback address and the other is not: {local} here, {remote} there")
+            }
+            Self::Host => f.write_str(
+                "the GIDs are loopback addresses of two machines, or of two network namespaces of one",
+            ),
             Self::Partition(local, remote) => {
                 write!(f, "the partition keys do not match: {local:#06x} here, {remote:#06x} there")
             }
@@ -113,7 +125,8 @@ impl DeviceAddress {
             GidKind::RoceV2 => 3,
         };
         bytes[2] = self.mtu.code();
-        bytes[4..6].copy_from_slice(&self.lid.to_le_bytes());
+        let lid_or_host = if self.gid.is_loopback() { self.host } else { self.lid };
+        bytes[4..6].copy_from_slice(&lid_or_host.to_le_bytes());
         bytes[6..8].copy_from_slice(&self.pkey.to_le_bytes());
         bytes[8..].copy_from_slice(&self.gid.0);
         bytes
@@ -126,7 +139,7 @@ impl DeviceAddress {
     pub fn parse(bytes: &[u8]) -> Result<Self, AddressError> {
         let bytes: &[u8; DEVICE_ADDRESS_LENGTH] =
             bytes.try_into().map_err(|_| AddressError::Length(bytes.len()))?;
-        let [version, kind, mtu, zero, lid0, lid1, pkey0, pkey1, gid @ ..] = *bytes;
+        let [version, kind, mtu, zero, low, high, pkey0, pkey1, gid @ ..] = *bytes;
         if version != VERSION {
             return Err(AddressError::Version(version));
         }
@@ -136,12 +149,15 @@ impl DeviceAddress {
             3 => GidKind::RoceV2,
             _ => return Err(AddressError::Damaged("an unknown kind of network")),
         };
+        let (gid, lid_or_host) = (Gid(gid), u16::from_le_bytes([low, high]));
+        let (lid, host) = if gid.is_loopback() { (0, lid_or_host) } else { (lid_or_host, 0) };
         let address = Self {
             kind,
             mtu: Mtu::from_code(mtu).ok_or(AddressError::Damaged("an MTU that does not exist"))?,
-            lid: u16::from_le_bytes([lid0, lid1]),
+            lid,
+            host,
             pkey: u16::from_le_bytes([pkey0, pkey1]),
-            gid: Gid(gid),
+            gid,
         };
         if zero != 0 {
             return Err(AddressError::Damaged("a reserved byte is not zero"));
@@ -190,6 +206,12 @@ impl DeviceAddress {
         if self.gid.is_link_local() != peer.gid.is_link_local() {
             return Err(Unreachable::Scope(self.gid, peer.gid));
         }
+        if self.gid.is_loopback() != peer.gid.is_loopback() {
+            return Err(Unreachable::Loopback(self.gid, peer.gid));
+        }
+        if self.gid.is_loopback() && self.host != peer.host {
+            return Err(Unreachable::Host);
+        }
         Ok(())
     }
 }
@@ -204,6 +226,7 @@ mod tests {
             kind: GidKind::RoceV2,
             mtu: Mtu::LARGEST,
             lid: 0,
+            host: 0,
             pkey: 0xffff,
             gid: Gid::from_ip(address.parse().expect("an address")),
         }
@@ -214,13 +237,32 @@ mod tests {
         gid[0] = 0xfe;
         gid[1] = 0x80;
         gid[15] = 1;
-        DeviceAddress { kind: GidKind::InfiniBand, mtu: Mtu::LARGEST, lid, pkey: 0xffff, gid: Gid(gid) }
+        DeviceAddress {
+            kind: GidKind::InfiniBand,
+            mtu: Mtu::LARGEST,
+            lid,
+            host: 0,
+            pkey: 0xffff,
+            gid: Gid(gid),
+        }
     }
 
     #[test]
     fn what_is_packed_is_read_back() {
-        for address in [roce("10.7.0.1"), roce("fd00::7"), infiniband(9)] {
+        let loopback = DeviceAddress { host: 0xfedc, ..roce("127.64.0.1") };
+        for address in [roce("10.7.0.1"), roce("fd00::7"), infiniband(9), loopback] {
             assert_eq!(DeviceAddress::parse(&address.pack()), Ok(address));
+        }
+    }
+
+    #[test]
+    fn a_loopback_address_is_reached_from_its_own_machine_and_from_loopback_alone() {
+        let own = DeviceAddress { host: 7, ..roce("127.64.0.1") };
+        assert_eq!(own.reach(&DeviceAddress { host: 7, ..roce("127.90.3.4") }), Ok(()));
+        let elsewhere = DeviceAddress { host: 8, ..roce("127.90.3.4") };
+        assert_eq!(own.reach(&elsewhere), Err(Unreachable::Host));
+        for (here, there) in [(own, roce("10.7.0.1")), (roce("10.7.0.1"), own)] {
+            assert_eq!(here.reach(&there), Err(Unreachable::Loopback(here.gid, there.gid)));
         }
     }
 

@@ -52,6 +52,11 @@ impl Gid {
         self.ip().is_ipv4()
     }
 
+    /// Whether it is a loopback address, as a device in software may have: each machine has the same ones.
+    pub fn is_loopback(self) -> bool {
+        self.ip().is_loopback()
+    }
+
     /// Whether it is of link scope: fe80::/10, or 169.254/16.
     pub fn is_link_local(self) -> bool {
         match self.ip() {

@@ -2,6 +2,9 @@
 //!
 //! For the interfaces of the verbs transports. Built on `port`, `gid` and `addr`.
 
+use ucs::sys::host::host_id;
+use ucs::sys::namespace::Namespace;
+
 use crate::addr::{DeviceAddress, Unreachable};
 use crate::error::IbError;
 use crate::gid::{self, Gid, GidChoice};
@@ -52,6 +55,8 @@ pub struct PortAddress {
     pub pkey: u16,
     /// The MTU that this side wants at most.
     pub mtu: Mtu,
+    /// As in [`DeviceAddress::host`].
+    host: u16,
     preferences: PortPreferences,
 }
 
@@ -79,7 +84,8 @@ impl PortAddress {
     /// An MTU above the port's.
     pub fn of(port: Port, gid: GidChoice, pkey: u16, preferences: PortPreferences) -> Result<Self, IbError> {
         let mtu = Self::decide_mtu(&port, preferences.path_mtu)?;
-        Ok(Self { port, gid, pkey, mtu, preferences })
+        let host = if gid.entry.gid.is_loopback() { host_number() } else { 0 };
+        Ok(Self { port, gid, pkey, mtu, host, preferences })
     }
 
     fn decide_mtu(port: &Port, wanted: Option<u32>) -> Result<Mtu, IbError> {
@@ -103,6 +109,7 @@ impl PortAddress {
             kind: self.gid.entry.kind,
             mtu: self.mtu,
             lid: self.port.lid,
+            host: self.host,
             pkey: self.pkey,
             gid: self.gid.entry.gid,
         }
@@ -175,6 +182,14 @@ impl PortAddress {
     }
 }
 
+/// A number of this machine and of the network namespace that its loopback addresses are in. Two of them differ, but for one pair in 65,536.
+fn host_number() -> u16 {
+    let id = u128::from_le_bytes(host_id().0);
+    let mixed = (id as u64 ^ (id >> 64) as u64 ^ Namespace::Net.own()).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    // The high bits of a product depend on all bits of its factors.
+    (mixed >> 48) as u16
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -205,6 +220,22 @@ mod tests {
         assert_eq!(forged, Err(Unreachable::Route(gid(3), gid(2))));
         let port = infiniband(false);
         assert_eq!(port.vector_back(&peer, Some(gid(3))), port.vector_to(&peer), "the GID is not used");
+    }
+
+    #[test]
+    fn the_address_of_a_loopback_gid_names_this_machine() {
+        let of = |address: &str| {
+            let gid = Gid::from_ip(address.parse().expect("an address"));
+            let entry = GidEntry { index: 0, gid, kind: GidKind::RoceV2, netdev: None, is_assigned: false };
+            let choice = GidChoice { entry, reason: "alone".to_owned(), rejected: Vec::new() };
+            let port = Port::for_tests(LinkLayer::Ethernet);
+            PortAddress::of(port, choice, 0xffff, PortPreferences::default())
+                .expect("an MTU")
+                .device_address()
+        };
+        assert_eq!(of("127.64.0.1").host, host_number());
+        assert_eq!(of("127.64.0.1").reach(&of("127.99.0.1")), Ok(()));
+        assert_eq!(of("10.7.0.1").host, 0);
     }
 
     #[test]
