@@ -68,11 +68,6 @@ pub enum IbError {
         /// The users that may write to it.
         writer: Writer,
     },
-    /// The device in software is asked for.
-    #[error(
-        "this version has no device in software → set library in [ib] (UCT_IB_LIBRARY) to auto, or to a file"
-    )]
-    NoSoftwareDevice,
     /// The kernel has no InfiniBand or RoCE device to show.
     #[error(
         "no InfiniBand or RoCE device on this machine → load the driver of the adapter, or make a software device with \
@@ -240,10 +235,9 @@ impl IbError {
     /// The status that a transport returns for this error.
     pub fn status(&self) -> Status {
         match self {
-            Self::LibraryMissing { .. }
-            | Self::LibrarySymbol { .. }
-            | Self::LibraryFile { .. }
-            | Self::NoSoftwareDevice => Status::UNSUPPORTED,
+            Self::LibraryMissing { .. } | Self::LibrarySymbol { .. } | Self::LibraryFile { .. } => {
+                Status::UNSUPPORTED
+            }
             Self::LibraryNotTrusted { .. } => Status::REJECTED,
             Self::LibraryValue { .. } => Status::INVALID_PARAM,
             Self::NoDevices

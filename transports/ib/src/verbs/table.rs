@@ -59,7 +59,7 @@ pub fn load(library: &str) -> Result<Verbs, IbError> {
     }
     let verbs = match library {
         "auto" => Verbs::new(load_from(LIBRARY_NAMES)?, false),
-        SOFTWARE => Verbs::new(software()?, true),
+        SOFTWARE => Verbs::new(uct_ib_soft::table(), true),
         path if path.starts_with('/') => Verbs::new(load_file(path)?, false),
         _ => return Err(IbError::LibraryValue { value: library.to_owned() }),
     };
@@ -77,11 +77,6 @@ pub fn load_from(names: &[&str]) -> Result<&'static VerbsTable, IbError> {
     let library = unsafe { Library::open(names)? };
     ucs::log::debug!(library = library.name(), "loaded");
     Ok(Box::leak(Box::new(VerbsTable::of(&library)?)))
-}
-
-/// The functions of the device in software.
-fn software() -> Result<&'static VerbsTable, IbError> {
-    Err(IbError::NoSoftwareDevice)
 }
 
 /// The functions of a file, which has to be this user's or root's, as a plugin has.

@@ -2,10 +2,13 @@
 
 use std::ffi::{c_int, c_void};
 
+use rustix::io::Errno;
+use rustix::mm::{Advice, madvise};
 use uct_ib_abi::*;
 
 use super::convert;
 use super::objects::{Ah, Mr, Pd, borrow, context, give, refused, take_back};
+use crate::engine::Access;
 
 /// See `ibv_alloc_pd(3)`.
 ///
@@ -33,7 +36,27 @@ pub unsafe extern "C" fn ibv_dealloc_pd(pointer: *mut ibv_pd) -> c_int {
     outcome
 }
 
-/// See `ibv_reg_mr(3)`. Nothing is pinned: the memory stays the process's, which shares it with the device.
+/// Has every page of the memory there, as pinning by an adapter has.
+///
+/// # Safety
+/// The memory is the caller's, who lets the device write to it if `access` says so.
+unsafe fn populate(address: *mut c_void, length: usize, access: Access) -> Result<(), c_int> {
+    let before = address.addr() % rustix::param::page_size();
+    let begin = address.wrapping_byte_sub(before);
+    let advice = if access.contains(Access::LOCAL_WRITE) {
+        Advice::LinuxPopulateWrite
+    } else {
+        Advice::LinuxPopulateRead
+    };
+    // SAFETY: the pages are those of the caller's memory, whose contents this does not change.
+    match unsafe { madvise(begin, length + before, advice) } {
+        // Linux before 5.14 does not know it: pages come as they are used.
+        Ok(()) | Err(Errno::INVAL) => Ok(()),
+        Err(error) => Err(if error == Errno::NOMEM { libc::EFAULT } else { error.raw_os_error() }),
+    }
+}
+
+/// See `ibv_reg_mr(3)`. The pages are there behind it, and not pinned: the process and the device share them.
 ///
 /// # Safety
 /// The domain lives; the memory is valid until it is deregistered.
@@ -49,9 +72,16 @@ pub unsafe extern "C" fn ibv_reg_mr(
         return refused(libc::EOPNOTSUPP);
     }
     let begin = address.expose_provenance() as u64;
+    let access = convert::access(flags);
+    if length > 0 {
+        // SAFETY: the caller's promise.
+        if let Err(number) = unsafe { populate(address, length, access) } {
+            return refused(number);
+        }
+    }
     let mut port = pd.driver.lock();
     // SAFETY: the caller's promise is that of the device.
-    match unsafe { port.device.register(pd.id, begin, length as u64, convert::access(flags)) } {
+    match unsafe { port.device.register(pd.id, begin, length as u64, access) } {
         Ok(key) => give(Mr {
             public: ibv_mr {
                 context: pd.public.context,
