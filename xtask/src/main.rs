@@ -12,6 +12,7 @@ mod install;
 mod instructions;
 mod man;
 mod part;
+mod soft;
 mod steps;
 mod test;
 mod vm;

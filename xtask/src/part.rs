@@ -1,14 +1,14 @@
 //! `cargo xtask try`: the tests of one part of the workspace, soon after an edit of it.
 //!
 //! Of a transport, its plugin is built, the tests of its crate run, and then the suite over that plugin alone. The suite is a program that links no transport,
-//! so it is built again only if it, the host or `ucs` has changed; cargo says so. A transport that needs verbs devices is tried in the
-//! virtual machine. Of another crate, its tests run.
-//! Built on cargo, `vm` and the suite.
+//! so it is built again only if it, the host or `ucs` has changed; cargo says so. A transport that needs verbs devices is tried on the
+//! device in software. Of another crate, its tests run.
+//! Built on cargo and the suite.
 
 use crate::failure::{Failure, Outcome};
-use crate::process::{cargo, command, quote, run_side_by_side, run_tests};
-use crate::vm;
-use crate::workspace::{Built, CONFORMANCE, Workspace};
+use crate::process::{cargo, command, run_side_by_side, run_tests};
+use crate::soft;
+use crate::workspace::{CONFORMANCE, Workspace};
 use cargo_metadata::{Package, TargetKind};
 use clap::Args;
 use std::time::{Duration, Instant};
@@ -18,8 +18,6 @@ const LIMIT: Duration = Duration::from_secs(1800);
 const SUITE: &str = "uct_conformance";
 /// Two processes share the cases, since a case waits for much of its time.
 const PROCESSES: usize = 2;
-/// Seconds that the suite may take in the virtual machine.
-const GUEST_LIMIT: u32 = 1200;
 
 /// What to try.
 #[derive(Args, Debug)]
@@ -93,41 +91,19 @@ fn tests(workspace: &Workspace, package: &str, case: Option<&str>) -> Outcome {
 
 /// The suite over one plugin.
 fn suite(workspace: &Workspace, plugin: &Package, case: Option<&str>) -> Outcome {
-    let mut built = workspace.build(&["build", "--package", CONFORMANCE, "--bin", SUITE])?;
-    built.plugins = workspace.build(&["build", "--package", &plugin.name])?.plugins;
+    let built = workspace.build(&["build", "--package", CONFORMANCE, "--bin", SUITE])?;
+    workspace.build(&["build", "--package", &plugin.name])?;
     let name = plugin_name(plugin);
-    if name.ends_with("_verbs") {
-        return in_machine(workspace, &built, name, case);
-    }
     let program = built.program(SUITE)?;
     let parts = (1..=PROCESSES).map(|part| {
         let mut suite = command(program);
         suite.env("UCT_MODULE_DIR", workspace.target().join("debug")).env("UCT_MODULES", name);
         suite.env("UCT_TEST_REQUIRE", name).env("UCT_TEST_PART", format!("{part}/{PROCESSES}"));
+        soft::offer(&mut suite, name);
         suite.arg("--quiet").args(case);
         suite
     });
     run_side_by_side(PROCESSES, parts.collect(), LIMIT)
-}
-
-/// The suite over a plugin that needs a verbs device.
-fn in_machine(workspace: &Workspace, built: &Built, name: &str, case: Option<&str>) -> Outcome {
-    vm::install()?;
-    // The times are those of tests/vm/scripts/conformance.sh, which has the reason.
-    let mut script = format!(
-        "export UCT_MODULES={name} UCT_TEST_REQUIRE={name} UCT_TEST_DEVICES=mlx5_0:1\n\
-         export UCT_RC_VERBS_TIMEOUT=1s UCT_RC_VERBS_PEER_TIMEOUT=15s\n"
-    );
-    let case = case.map(quote).unwrap_or_default();
-    for part in 1..=PROCESSES {
-        script += &format!("UCT_TEST_PART={part}/{PROCESSES} {SUITE} --quiet {case} & parts+=($!)\n");
-    }
-    script += "status=0; for part in ${parts[@]}; do wait $part || status=$?; done; exit $status";
-    let machine = vm::Options { timeout: GUEST_LIMIT, ..vm::Options::script(script) };
-    match vm::run_with(workspace, built, &machine)?.status {
-        0 => Ok(()),
-        status => Err(Failure::new(format!("{SUITE} over {name} ended with status {status} in the machine"))),
-    }
 }
 
 #[cfg(test)]

@@ -44,6 +44,8 @@ struct Test {
     timeout: u32,
     #[serde(default)]
     takes_seconds: bool,
+    #[serde(default)]
+    by_hand: bool,
     part: Option<String>,
     script: String,
 }
@@ -70,7 +72,7 @@ pub fn run(workspace: &Workspace, steps: &mut Steps, asked: &Asked) {
     let mut contents = None;
     for mut machine in machines {
         let step = |test: &Test| format!("virtual machine: {}", test.name);
-        machine.test.retain(|test| steps.is_chosen(&step(test)));
+        machine.test.retain(|test| steps.is_chosen(&step(test)) && (asked.all || !test.by_hand));
         if machine.test.is_empty() {
             continue;
         }

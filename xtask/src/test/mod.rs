@@ -19,7 +19,7 @@ use crate::failure::Outcome;
 use crate::process::{build_for_once, cargo, run as run_command, run_side_by_side, run_tests};
 use crate::steps::{Steps, Verdict};
 use crate::workspace::{CONFORMANCE, EVERYTHING, Workspace, tests_of};
-use crate::{check, config, footprint, hello, instructions, vm};
+use crate::{check, config, footprint, hello, instructions, soft, vm};
 use clap::Args;
 use rustix::process::geteuid;
 use rustix::thread::{CapabilitySet, capabilities};
@@ -222,7 +222,15 @@ fn conformance(workspace: &Workspace, require: &str, all: bool) -> Outcome {
         Ok(suite)
     };
     let [some, few] = if all { ["1/1"; 2] } else { ["1/4", "1/16"] };
+    // Between processes, and within one; what only the kernel's device shows is run in the virtual machine.
+    let verbs = |transport: &str| {
+        let mut suite = test(SUITE)?;
+        soft::offer(&mut suite, transport).arg("[plugin]");
+        Ok(suite)
+    };
     let suites = [
+        verbs("ud_verbs"),
+        verbs("rc_verbs"),
         part("1/2"),
         part("2/2"),
         all_open("self,posix,tcp", "[static]", "1/1"),
