@@ -1,6 +1,8 @@
 //! Hostile peers that call by rdma_cm: bad private data, bad bytes over the first lane, or silence.
 //! Each gets the reason where it can be sent, and honest callers are accepted as before. Needs an RDMA device; skipped without one.
 
+mod storm;
+
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::net::SocketAddr;
@@ -53,13 +55,22 @@ impl Raw {
         let worker = Worker::new(context).expect("a worker");
         let cm = worker.open_cm(CM).expect("it is there");
         let iface = worker.open("rc_verbs", device).expect("an interface");
-        let ep = iface.create_ep(|_failure| ()).expect("an endpoint");
         let inbox = Rc::new(RefCell::new(VecDeque::new()));
         let came = Rc::clone(&inbox);
         iface.set_am_handler(AM_ID, move |message| {
             came.borrow_mut().push_back((message[8], message[16..].to_vec()));
         });
+        Raw::over(worker, cm, iface, inbox)
+    }
+
+    fn over(worker: Worker, cm: Cm, iface: Iface, inbox: Rc<RefCell<Inbox>>) -> Raw {
+        let ep = iface.create_ep(|_failure| ()).expect("an endpoint");
         Raw { worker, cm, iface, ep, inbox, events: Rc::default() }
+    }
+
+    /// Another peer over the same interface.
+    fn beside(&self) -> Raw {
+        Raw::over(self.worker.clone(), self.cm.clone(), self.iface.clone(), Rc::clone(&self.inbox))
     }
 
     fn token(&self) -> Option<CmToken> {
@@ -101,8 +112,8 @@ impl Raw {
         self.until("event", || self.events.borrow_mut().pop_front())
     }
 
-    /// Calls with these private data; returns the event that follows.
-    fn call(&self, address: &str, private: &[u8]) -> (CmEp, RawEvent) {
+    /// Begins to call; the first event is that the address is resolved.
+    fn begin(&self, address: &str) -> CmEp {
         let source = rdmacm::is_pair().then(|| "10.7.0.1:0".parse().expect("an address"));
         let options = ConnectOptions { source, timeout: Some(LIMIT) };
         let events = Rc::clone(&self.events);
@@ -115,7 +126,12 @@ impl Raw {
                 CmEvent::Notified => return,
             });
         });
-        let ep = ep.expect("an address that leads there");
+        ep.expect("an address that leads there")
+    }
+
+    /// Calls with these private data; returns the event that follows.
+    fn call(&self, address: &str, private: &[u8]) -> (CmEp, RawEvent) {
+        let ep = self.begin(address);
         assert!(matches!(self.next_event(), RawEvent::Resolved));
         ep.send(CmData { private, token: self.token() }).expect("resolved");
         let answer = self.next_event();
