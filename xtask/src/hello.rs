@@ -27,6 +27,18 @@ pub struct Options {
     /// Options of uct_hello_world for both sides, for example -t tcp -b -s 8192; not -n and -p, which are set here
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGUMENTS")]
     arguments: Vec<String>,
+
+    /// Variables for both sides.
+    #[arg(skip)]
+    variables: &'static [(&'static str, &'static str)],
+}
+
+impl Options {
+    /// Over `rc_verbs` on the device in software, with this way to send.
+    pub fn over_soft_verbs(way: &str) -> Self {
+        let arguments = ["-d", "mlx5_0:1", "-t", "rc_verbs", way].map(str::to_owned).to_vec();
+        Options { arguments, variables: &[("UCT_IB_LIBRARY", "soft"), ("SOFTVERBS_NAME", "mlx5_0")] }
+    }
 }
 
 /// Builds, runs a server and a client, and fails unless the server printed the string that the client sent.
@@ -46,13 +58,13 @@ pub fn run_with(workspace: &Workspace, options: &Options, build: &[&str]) -> Out
     let address = if options.arguments.iter().any(|argument| argument == "-6") { "::1" } else { "127.0.0.1" };
     let port = free_port();
     let deadline = Instant::now() + LIMIT;
-    let mut server = Side::start("server", program, &options.arguments, &["-p", &port.to_string()])?;
+    let mut server = Side::start("server", program, options, &["-p", &port.to_string()])?;
     if !server.listens(port)? {
         server.finish(deadline)?;
         return Err(Failure::new("the server ended before it listened"));
     }
     let arguments = ["-n", address, "-p", &port.to_string()];
-    let client = Side::start("client", program, &options.arguments, &arguments)?;
+    let client = Side::start("client", program, options, &arguments)?;
     let server = both(client, server, deadline)?;
 
     let expected = test_string(size(&options.arguments)?);
@@ -117,9 +129,9 @@ struct Side {
 }
 
 impl Side {
-    fn start(name: &'static str, program: &Path, common: &[String], own: &[&str]) -> Outcome<Self> {
+    fn start(name: &'static str, program: &Path, options: &Options, own: &[&str]) -> Outcome<Self> {
         let mut side: Command = command(program);
-        side.args(own).args(common);
+        side.args(own).args(&options.arguments).envs(options.variables.iter().copied());
         echo(&side);
         let mut child = spawn(side.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped()))?;
         let stdout = relay(name, child.stdout.take());

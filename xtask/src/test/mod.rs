@@ -103,7 +103,12 @@ pub fn run(options: &Options) -> Outcome {
     steps.run("conformance", || conformance(&workspace, &require, options.all));
     steps.run_or_skip("Miri", || miri::run_or_skip(&workspace));
     steps.run_or_skip("verbs structures", || witness::run_or_skip(&workspace));
-    steps.run("hello", || hello::run_with(&workspace, &hello::Options::default(), EVERYTHING));
+    steps.run("hello", || {
+        hello::run_with(&workspace, &hello::Options::default(), EVERYTHING)?;
+        let ways = ["-i", "-b", "-z"].into_iter();
+        ways.map(hello::Options::over_soft_verbs)
+            .try_for_each(|options| hello::run_with(&workspace, &options, EVERYTHING))
+    });
     steps.run("installation", || installed::run(&workspace));
     steps.run_or_skip("installation in an empty root", || installed::run_in_empty_root(&workspace));
     steps.run("applications outside of the workspace", || outside::run(&workspace));
