@@ -42,7 +42,8 @@ impl Conn {
             // What the failure has ended is flushed.
             return if self.queue.is_quiet() { Err(error) } else { self.notify(completion) };
         }
-        if self.queue.is_quiet() && self.group.is_empty() && self.emulated.borrow().is_empty() {
+        // Credit updates are the transport's own: a peer that has closed never answers them.
+        if self.may_close() && self.group.is_empty() {
             return Ok(Outcome::Done);
         }
         if self.shared.pending.must_wait(&self.group) {
