@@ -98,6 +98,39 @@ pub unsafe extern "C" fn ibv_reg_mr(
     }
 }
 
+/// See `ibv_reg_mr_iova(3)`: memory is known by its own address.
+///
+/// # Safety
+/// As [`ibv_reg_mr`].
+pub unsafe extern "C" fn ibv_reg_mr_iova(
+    domain: *mut ibv_pd,
+    address: *mut c_void,
+    length: usize,
+    iova: u64,
+    flags: c_int,
+) -> *mut ibv_mr {
+    if iova != address.addr() as u64 {
+        return refused(libc::EOPNOTSUPP);
+    }
+    // SAFETY: the caller's promise.
+    unsafe { ibv_reg_mr(domain, address, length, flags) }
+}
+
+/// As [`ibv_reg_mr_iova`], for programs that pass flags which are hints.
+///
+/// # Safety
+/// As [`ibv_reg_mr`].
+pub unsafe extern "C" fn ibv_reg_mr_iova2(
+    domain: *mut ibv_pd,
+    address: *mut c_void,
+    length: usize,
+    iova: u64,
+    flags: u32,
+) -> *mut ibv_mr {
+    // SAFETY: the caller's promise.
+    unsafe { ibv_reg_mr_iova(domain, address, length, iova, flags as c_int) }
+}
+
 /// See `ibv_dereg_mr(3)`. The device does not touch the memory behind this call.
 ///
 /// # Safety
@@ -134,6 +167,16 @@ pub unsafe extern "C" fn ibv_destroy_ah(pointer: *mut ibv_ah) -> c_int {
 
 /// See `ibv_fork_init(3)`: there is nothing to do, since memory is not pinned.
 pub extern "C" fn ibv_fork_init() -> c_int {
+    0
+}
+
+/// For providers of the C library: there is nothing to do.
+pub extern "C" fn ibv_dontfork_range(_: *mut c_void, _: usize) -> c_int {
+    0
+}
+
+/// As [`ibv_dontfork_range`].
+pub extern "C" fn ibv_dofork_range(_: *mut c_void, _: usize) -> c_int {
     0
 }
 

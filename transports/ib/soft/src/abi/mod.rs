@@ -8,10 +8,14 @@ mod context;
 mod convert;
 mod device;
 mod limits;
+mod lookup;
 mod memory;
 mod objects;
 mod queue;
 mod queue_pair;
+mod sender;
+mod unsupported;
+mod words;
 mod work;
 
 use uct_ib_abi::VerbsTable;
@@ -25,14 +29,22 @@ pub use context::{
     ibv_query_port,
 };
 pub use device::{ibv_free_device_list, ibv_get_device_guid, ibv_get_device_list, ibv_get_device_name};
+pub use lookup::{
+    ibv_get_device_index, ibv_get_pkey_index, ibv_get_sysfs_path, ibv_query_gid_ex, ibv_query_gid_type,
+    ibv_read_sysfs_file,
+};
 pub use memory::{
-    ibv_alloc_pd, ibv_create_ah, ibv_dealloc_pd, ibv_dereg_mr, ibv_destroy_ah, ibv_fork_init,
-    ibv_is_fork_initialized, ibv_reg_mr,
+    ibv_alloc_pd, ibv_create_ah, ibv_dealloc_pd, ibv_dereg_mr, ibv_destroy_ah, ibv_dofork_range,
+    ibv_dontfork_range, ibv_fork_init, ibv_is_fork_initialized, ibv_reg_mr, ibv_reg_mr_iova,
+    ibv_reg_mr_iova2,
 };
 pub use queue::{
     ibv_create_cq, ibv_create_srq, ibv_destroy_cq, ibv_destroy_srq, ibv_modify_srq, ibv_query_srq,
 };
 pub use queue_pair::{ibv_create_qp, ibv_destroy_qp, ibv_modify_qp, ibv_query_qp};
+pub use sender::{ibv_create_ah_from_wc, ibv_init_ah_from_wc};
+pub use unsupported::{ibv_qp_to_qp_ex, ibv_query_qp_data_in_order, no_object, not_supported};
+pub use words::{ibv_event_type_str, ibv_node_type_str, ibv_port_state_str, ibv_wc_status_str};
 
 /// The functions of this device, for a caller that goes by a table.
 pub fn table() -> &'static VerbsTable {
