@@ -114,6 +114,10 @@ fn refusal(manifest: &str, package: &str, on: &Relation) -> Option<&'static str>
         "tools" if package == "uct-tools-common" => {
             (&["ucs", "uct-core"], "it gives the tools what they need of ucs")
         }
+        "tools" if package == "softverbs-verbs" => {
+            (&["ucs", "uct-ib-abi", "uct-ib-soft"], "it exports the functions of a provider")
+        }
+        "tools" if package == "softverbs-files" => (&[], "it is loaded into any program, ahead of all else"),
         // Among them uct_hello_world, which is installed as the tools are.
         "examples" | "tools" => (
             &["uct-core", "uct-net", "uct-tools-common"],

@@ -44,8 +44,13 @@ const NEEDED: &[Package] = &[
     Package { name: "git", brings: "/usr/bin/git" },
     Package { name: "util-linux", brings: "/usr/bin/unshare" },
 ];
-/// A test that needs this is skipped where it is missing.
-const PACKAGES: &[Package] = &[Package { name: "iproute2", brings: "/sbin/ip" }];
+/// A test that needs one of these is skipped where it is missing.
+const PACKAGES: &[Package] = &[
+    Package { name: "iproute2", brings: "/sbin/ip" },
+    Package { name: "ibverbs-utils", brings: "/usr/bin/ibv_devinfo" },
+    Package { name: "perftest", brings: "/usr/bin/ib_send_lat" },
+    Package { name: "ucx-utils", brings: "/usr/bin/ucx_perftest" },
+];
 
 /// The row of the table where this user cannot run them; otherwise they are among the others, and may not skip themselves.
 const NEED_ROOT: &str = "tests that need root";

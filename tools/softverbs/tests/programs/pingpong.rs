@@ -1,0 +1,31 @@
+//! The pingpongs of rdma-core, which check their data.
+
+use super::support::{Libraries, is_installed, succeed};
+
+#[test]
+fn pingpongs_run_by_polling_and_by_events() {
+    if !is_installed("ibv_rc_pingpong", "ibverbs-utils") {
+        return;
+    }
+    let libraries = Libraries::new();
+    for name in ["ibv_rc_pingpong", "ibv_ud_pingpong", "ibv_srq_pingpong"] {
+        for waits in [&[][..], &["-e"]] {
+            let line = [&[name, "-g", "0", "-c", "-n", "200", "-p", "{}"], waits].concat();
+            let printed = succeed(&line, |line| libraries.run(&[], line));
+            assert!(printed.contains("200 iters"), "{printed}");
+            assert!(!printed.contains("invalid data"), "{printed}");
+        }
+    }
+}
+
+#[test]
+fn a_pingpong_ends_over_a_link_that_loses_packets() {
+    if !is_installed("ibv_rc_pingpong", "ibverbs-utils") {
+        return;
+    }
+    let libraries = Libraries::new();
+    let faults = ["--faults", "seed=7 loss=5% duplicate=5% reorder=5%"];
+    let line = ["ibv_rc_pingpong", "-g", "0", "-c", "-n", "100", "-p", "{}"];
+    let printed = succeed(&line, |line| libraries.run(&faults, line));
+    assert!(printed.contains("100 iters") && !printed.contains("invalid data"), "{printed}");
+}
