@@ -49,6 +49,10 @@ pub struct Built {
     pub programs: BTreeSet<PathBuf>,
     /// Shared libraries: the transport plugins.
     pub plugins: BTreeSet<PathBuf>,
+    /// Archives of the workspace, from which a library is linked.
+    pub archives: BTreeSet<PathBuf>,
+    /// Shared libraries of tools.
+    pub libraries: BTreeSet<PathBuf>,
     /// Test programs, if tests were built.
     pub tests: Vec<TestProgram>,
 }
@@ -90,6 +94,12 @@ impl Built {
     pub fn program(&self, name: &str) -> Outcome<&Path> {
         let found = self.programs.iter().find(|path| path.file_name().is_some_and(|file| file == name));
         found.map(PathBuf::as_path).ok_or_else(|| Failure::new(format!("the build made no program `{name}`")))
+    }
+
+    /// The archive of that name.
+    pub fn archive(&self, name: &str) -> Outcome<&Path> {
+        let found = self.archives.iter().find(|path| path.file_name().is_some_and(|file| file == name));
+        found.map(PathBuf::as_path).ok_or_else(|| Failure::new(format!("the build made no `{name}`")))
     }
 
     /// The test program of that name, of a package.
@@ -140,11 +150,14 @@ impl Workspace {
         };
         let programs = names(&mut self.program_packages());
         let plugins = names(&mut self.plugin_packages());
+        let libraries = names(&mut self.members_making(&["tools"], TargetKind::CDyLib));
         let stem = |path: &PathBuf| path.file_stem().unwrap_or_default().to_string_lossy().into_owned();
         built.programs.retain(|path| programs.contains(&stem(path)));
-        built
-            .plugins
-            .retain(|path| stem(path).strip_prefix("lib").is_some_and(|name| plugins.contains(name)));
+        let is_of = |path: &PathBuf, names: &BTreeSet<String>| {
+            stem(path).strip_prefix("lib").is_some_and(|name| names.contains(name))
+        };
+        built.libraries = built.plugins.iter().filter(|path| is_of(path, &libraries)).cloned().collect();
+        built.plugins.retain(|path| is_of(path, &plugins));
         built
     }
 
@@ -281,6 +294,10 @@ fn read_artifacts(messages: impl std::io::BufRead) -> Outcome<Built> {
                 Some(test) => built.tests.push(test),
                 None => drop(built.programs.insert(program)),
             }
+        }
+        if artifact.target.kind.contains(&TargetKind::StaticLib) {
+            let archives = artifact.filenames.iter().filter(|file| file.extension() == Some("a"));
+            built.archives.extend(archives.map(|file| file.as_std_path().to_owned()));
         }
         if artifact.target.kind.contains(&TargetKind::CDyLib) {
             let plugins = artifact.filenames.into_iter().filter(|file| file.extension() == Some("so"));

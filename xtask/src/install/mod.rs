@@ -2,8 +2,10 @@
 //! Built on cargo, on `man`, and on strip; used by `dist` and `test`.
 
 mod notices;
+mod softverbs;
 mod tree;
 
+pub use softverbs::SOFTVERBS;
 pub use tree::Tree;
 
 use crate::apt::{self, Package};
@@ -99,6 +101,7 @@ pub fn fill(workspace: &Workspace, built: &Built, tree: &mut Tree) -> Outcome {
     for plugin in &built.plugins {
         tree.stripped(plugin, PLUGINS, &["--strip-unneeded"], 0o644)?;
     }
+    softverbs::fill(workspace, built, tree)?;
     tree.copy(&workspace.root().join("uct-core/abi/include/uct_abi.h"), "include", "uct_abi.h")?;
     tree.write("lib/pkgconfig", "uct.pc", pkg_config(workspace.version()).as_bytes())?;
     pages(workspace, built, tree)?;

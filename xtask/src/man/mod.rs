@@ -12,7 +12,9 @@ use std::path::Path;
 use std::time::Duration;
 
 /// The programs that are installed.
-pub const PROGRAMS: &[&str] = &["uct_hello_world", "uct_info", "uct_perftest"];
+pub const PROGRAMS: &[&str] = &["softverbs", "uct_hello_world", "uct_info", "uct_perftest"];
+/// The one that has variables and files of its own.
+const SOFTVERBS: &str = "softverbs";
 
 /// What is written by hand.
 const BY_HAND: &str = "tools/man";
@@ -53,14 +55,16 @@ pub fn write(workspace: &Workspace, built: &Built, man: &Path, completions: &Pat
         fs::write(&path, text).context(|| format!("cannot write {}", path.display()))
     };
     let common = read(&format!("{BY_HAND}/programs.roff"))?;
+    let softverbs = read(&format!("{BY_HAND}/{SOFTVERBS}.roff"))?;
     let see_also = read(&format!("{BY_HAND}/see-also.roff"))?;
     for program in PROGRAMS {
         let page = man.join(format!("{program}.1"));
         let made = fs::read_to_string(&page).context(|| format!("cannot read {}", page.display()))?;
         let examples = read(&format!("{BY_HAND}/{program}.examples.roff"))?;
+        let variables = if *program == SOFTVERBS { &softverbs } else { &common };
         write(
             &format!("{program}.1"),
-            &[with_values(&made).trim_end(), "\n", &common, &examples, &see_also].concat(),
+            &[with_values(&made).trim_end(), "\n", variables, &examples, &see_also].concat(),
         )?;
     }
     write("uct.7", &read(&format!("{BY_HAND}/uct.7"))?)?;

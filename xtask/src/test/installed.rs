@@ -4,7 +4,7 @@
 
 use crate::apt::{self, Package};
 use crate::failure::{Context, Failure, Outcome};
-use crate::install::{self, DOC, PLUGINS, Profile, Tree};
+use crate::install::{self, DOC, PLUGINS, Profile, SOFTVERBS, Tree};
 use crate::man::PROGRAMS;
 use crate::process::{capture, command, output, run as run_command};
 use crate::steps::Verdict;
@@ -94,6 +94,7 @@ pub fn run(workspace: &Workspace) -> Outcome {
     }
     let seen = output(installed.program("uct_info").arg("-v"), LIMIT)?;
     every_plugin(workspace, &installed.prefix().join(PLUGINS), &seen)?;
+    softverbs(&installed)?;
     plugin_in_c(&installed)?;
     plugin_in_cxx(&installed)
 }
@@ -107,6 +108,18 @@ fn every_plugin(workspace: &Workspace, directory: &Path, seen: &str) -> Outcome 
         }
     }
     if seen.contains("Failed plugin") { Err(Failure::new(seen)) } else { Ok(()) }
+}
+
+/// A program finds the installed library by `softverbs run`, and without it what it found before.
+fn softverbs(installed: &Installed) -> Outcome {
+    let program = "/usr/bin/ibv_devinfo";
+    if !Path::new(program).exists() {
+        return Ok(());
+    }
+    let found = output(installed.program("softverbs").args(["run", "/usr/bin/ldd", program]), LIMIT)?;
+    has(&found, &[&installed.prefix().join(SOFTVERBS).join("libibverbs.so.1").display().to_string()])?;
+    let found = output(command("/usr/bin/ldd").env_clear().arg(program), LIMIT)?;
+    if found.contains("softverbs") { Err(Failure::new(found)) } else { Ok(()) }
 }
 
 /// As an author does: with a copy of the installed example, make and pkg-config.
