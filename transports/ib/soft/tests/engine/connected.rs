@@ -170,3 +170,34 @@ fn the_reads_in_flight_are_as_many_as_agreed() {
         assert_eq!((done.wr_id, done.status), (wr_id, Status::Success));
     }
 }
+
+#[test]
+fn a_fenced_request_waits_for_the_data_of_reads_and_others_do_not() {
+    for is_fenced in [false, true] {
+        let mut pair = Setup::default().pair();
+        let data = SendData::Pieces(pair.sides[0].pieces(0, 8));
+        let read = SendKind::Read(pair.sides[1].target(0));
+        pair.post(0, request(1, read, data)).expect("posted");
+        let write = request(2, SendKind::Write(pair.sides[1].target(0)), SendData::Inline(vec![7; 8]));
+        pair.post(0, SendRequest { is_fenced, ..write }).expect("posted");
+        // Less than what a packet needs.
+        pair.idle(1);
+        assert_eq!(pair.net.sent, if is_fenced { 1 } else { 2 });
+        assert_eq!([pair.wait(0).wr_id, pair.wait(0).wr_id], [1, 2]);
+    }
+}
+
+#[test]
+fn a_queue_that_waits_for_solicited_messages_learns_of_these_alone() {
+    let mut pair = Setup::default().pair();
+    let cq = pair.sides[1].cq;
+    pair.net.device(1).arm_cq(cq, true);
+    for (wr_id, is_solicited) in [(1, false), (2, true)] {
+        pair.receive(1, wr_id, 0, 2000);
+        // Of several packets: the last says it.
+        let data = SendData::Pieces(pair.sides[0].pieces(0, 1000));
+        pair.post(0, SendRequest { is_solicited, ..request(wr_id, SendKind::Send, data) }).expect("posted");
+        assert_eq!(pair.wait(1).wr_id, wr_id);
+        assert_eq!(pair.net.device(1).next_announced(), is_solicited.then_some(cq));
+    }
+}

@@ -4,4 +4,5 @@ mod connected;
 mod datagrams;
 mod errors;
 mod net;
+mod retries;
 mod seeds;

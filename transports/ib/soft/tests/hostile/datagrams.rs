@@ -1,6 +1,7 @@
 //! Datagrams of anybody.
 
 use std::convert::Infallible;
+use std::net::IpAddr;
 
 use uct_ib_soft::engine::wire::{Deth, Headers, Kind, Part};
 use uct_ib_soft::engine::{Incoming, Psn, QpKind, QpState, Status};
@@ -10,6 +11,10 @@ use crate::net::{Pair, Setup, address};
 const QKEY: u32 = 0x1111;
 
 fn inject(pair: &mut Pair, qkey: u32, length: usize) {
+    inject_from(pair, qkey, length, [address(7), address(1)]);
+}
+
+fn inject_from(pair: &mut Pair, qkey: u32, length: usize, [source, destination]: [IpAddr; 2]) {
     let qp = pair.sides[1].qp;
     let mut headers = Headers::new(Kind::Datagram, Part::Only, qp, Psn::new(0));
     headers.deth = Some(Deth { qkey, source_qp: 77 });
@@ -19,7 +24,7 @@ fn inject(pair: &mut Pair, qkey: u32, length: usize) {
     });
     let bytes = bytes.unwrap_or_else(|never| match never {});
     let now = pair.net.now();
-    let packet = Incoming { source: address(7), destination: address(1), bytes: &bytes };
+    let packet = Incoming { source, destination, bytes: &bytes };
     pair.net.device(1).receive(packet, now);
 }
 
@@ -59,4 +64,37 @@ fn a_datagram_with_another_key_takes_no_buffer() {
     }
     inject(&mut pair, QKEY, 8);
     assert_eq!(pair.poll(1).map(|received| received.source_qp), Some(77));
+}
+
+/// Headers of UDP, the packet of 12 + 8 bytes of headers and a padded payload, and its CRC.
+const PACKET: u16 = 8 + 20 + 12 + 4;
+
+#[test]
+fn the_route_ahead_of_a_datagram_is_the_ip_header_of_its_packet() {
+    let mut pair = Setup { kind: QpKind::Ud, ..Setup::default() }.pair();
+    pair.receive(1, 1, 0, 100);
+    inject(&mut pair, QKEY, 9);
+    let ip = &pair.sides[1].memory[20..40];
+    assert_eq!(pair.sides[1].memory[..20], [0; 20]);
+    assert_eq!((ip[0], ip[9]), (0x45, 17));
+    assert_eq!(ip[2..4], (20 + PACKET).to_be_bytes());
+    assert_eq!((&ip[12..16], &ip[16..20]), (&[127, 64, 0, 8][..], &[127, 64, 0, 2][..]));
+    let sum: u32 = ip.chunks(2).map(|pair| u32::from(pair[0]) << 8 | u32::from(pair[1])).sum();
+    assert_eq!((sum & 0xffff) + (sum >> 16), 0xffff, "the checksum of the header");
+}
+
+#[test]
+fn the_route_ahead_of_a_datagram_over_ipv6_is_its_header() {
+    let mut pair = Setup { kind: QpKind::Ud, ..Setup::default() }.pair();
+    pair.receive(1, 1, 0, 100);
+    let ends = ["fd00::7", "fd00::1:2"].map(|text| text.parse().expect("an address"));
+    inject_from(&mut pair, QKEY, 9, ends);
+    let ip = &pair.sides[1].memory[..40];
+    assert_eq!((ip[0], ip[6]), (0x60, 17));
+    assert_eq!(ip[4..6], PACKET.to_be_bytes());
+    let octets = ends.map(|end| match end {
+        IpAddr::V6(address) => address.octets(),
+        IpAddr::V4(_) => panic!("{end}"),
+    });
+    assert_eq!((&ip[8..24], &ip[24..40]), (&octets[0][..], &octets[1][..]));
 }

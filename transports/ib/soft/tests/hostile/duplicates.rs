@@ -19,6 +19,22 @@ fn a_duplicate_does_not_take_an_acknowledgement_back() {
 }
 
 #[test]
+fn a_duplicate_is_not_acknowledged_beyond_the_read_behind_it() {
+    let mut peer = Peer::new(&Setup::default());
+    for number in 0..2 {
+        peer.write(psn(number));
+    }
+    peer.read(psn(2), 0, 8);
+    peer.write(psn(3));
+    assert_eq!(peer.answers().last(), Some(&Answer::Told(psn(3), Syndrome::Ack)));
+    // The peer may lack the data of the read, and would take this for its loss.
+    peer.write(psn(0));
+    assert_eq!(peer.answers(), [Answer::Told(psn(1), Syndrome::Ack)]);
+    peer.write(psn(3));
+    assert_eq!(peer.answers(), [Answer::Told(psn(3), Syndrome::Ack)]);
+}
+
+#[test]
 fn a_late_duplicate_of_a_read_whose_memory_has_ended_is_not_answered() {
     let mut peer = Peer::new(&Setup::default());
     peer.read(psn(0), 0, 2 * MTU as usize);

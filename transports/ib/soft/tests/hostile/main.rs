@@ -5,6 +5,7 @@
 mod net;
 mod peer;
 
+mod answers;
 mod datagrams;
 mod duplicates;
 mod floods;

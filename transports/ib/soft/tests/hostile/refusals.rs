@@ -1,7 +1,7 @@
 //! What the device says to each kind of bad request, and what it counts.
 
 use uct_ib_soft::engine::wire::{Extra, Headers, Kind, Nak, Part, Syndrome};
-use uct_ib_soft::engine::{Incoming, QpState};
+use uct_ib_soft::engine::{Incoming, QpState, Status};
 
 use crate::net::{MTU, Setup, address};
 use crate::peer::{Answer, Peer, psn};
@@ -105,4 +105,17 @@ fn answers_to_what_was_never_asked_change_nothing() {
     assert_eq!(peer.pair.state(1), QpState::ReadyToSend);
     assert_eq!(peer.pair.poll(1), None);
     assert_eq!(peer.answers(), []);
+}
+
+#[test]
+fn a_message_that_was_begun_is_flushed_with_the_others() {
+    let mut peer = Peer::new(&Setup::default());
+    peer.pair.receive(1, 1, 0, 1024);
+    peer.pair.receive(1, 2, 0, 1024);
+    let headers = peer.headers(Kind::Send, Part::First, psn(0));
+    peer.inject(&headers, &[1; MTU as usize]);
+    peer.write(psn(1));
+    assert_eq!(peer.pair.state(1), QpState::Error);
+    let ended = [(); 3].map(|()| peer.pair.poll(1).map(|ended| (ended.wr_id, ended.status)));
+    assert_eq!(ended, [Some((1, Status::Flushed)), Some((2, Status::Flushed)), None]);
 }
