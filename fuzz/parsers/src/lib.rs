@@ -53,6 +53,7 @@ pub const PARSERS: &[Parser] = &[
         read: uct_rdmacm::testing::fuzz_private,
         seeds: peer::rdmacm_private_seeds,
     },
+    Parser { name: "roce_packet", read: uct_ib_soft::testing::fuzz_packets, seeds: peer::roce_packet_seeds },
     Parser { name: "shm_peer", read: peer::shm_peer, seeds: peer::shm_peer_seeds },
     Parser { name: "shm_ring", read: uct_shm::testing::fuzz_ring, seeds: peer::shm_ring_seeds },
     Parser { name: "tcp_address", read: uct_tcp::testing::fuzz_address, seeds: peer::tcp_address_seeds },
@@ -62,6 +63,7 @@ pub const PARSERS: &[Parser] = &[
     Parser { name: "transport_key", read: transport::key, seeds: transport::key_seeds },
     Parser { name: "ud_address", read: uct_ud_verbs::testing::fuzz_address, seeds: peer::ud_address_seeds },
     Parser { name: "ud_packets", read: uct_ud_verbs::testing::fuzz_packets, seeds: peer::ud_packets_seeds },
+    Parser { name: "verbs_calls", read: uct_ib_soft::testing::fuzz_calls, seeds: peer::verbs_calls_seeds },
 ];
 
 /// The parser of a name.

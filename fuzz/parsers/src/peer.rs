@@ -269,3 +269,29 @@ pub(crate) fn ud_packets_seeds() -> Vec<Vec<u8>> {
     let round = |round: u8| [0, 0, 0, 0, 1 | (round & 1) << 7, round, 1, round, 0, 0, 2 | 15 << 3, 200];
     vec![(0..40).flat_map(round).collect()]
 }
+
+/// Packets, requests, turns of the device and polls; the steps are those of `fuzz_packets` of the software device.
+pub(crate) fn roce_packet_seeds() -> Vec<Vec<u8>> {
+    let round = |round: u8| {
+        let packet = |opcode: u8| [1, round, opcode, 0, 0, 9, 0, round, 0, 0, 96, 50, 0, 1];
+        [&[180, 1, 0, 8, 0, 7, 0, 0, 0][..], &packet(round), &packet(16), &[230, 30], &packet(24), &[246]]
+            .concat()
+    };
+    vec![
+        (0..30).flat_map(round).collect(),
+        (0..60_u8).flat_map(|step| round(step.wrapping_mul(37))).collect(),
+    ]
+}
+
+/// Requests of two devices, their turns, deliveries of their packets and polls; the steps are those of `fuzz_calls`.
+pub(crate) fn verbs_calls_seeds() -> Vec<Vec<u8>> {
+    let round = |round: u8| {
+        let post = [90 + (round & 1), 0, 0, round, 0, round % 8, round.wrapping_mul(5) | 1, 1, 0, 16, 3, 0];
+        [&[131, 0, 1, 0, 0, 0, 6, 0, 0, 1][..], &post, &[0, 19, 1, 19], &[40, 1, 1, 1].repeat(4), &[161, 160]]
+            .concat()
+    };
+    vec![
+        (0..40).flat_map(round).collect(),
+        (0..80_u8).flat_map(|step| round(step.wrapping_mul(29))).collect(),
+    ]
+}

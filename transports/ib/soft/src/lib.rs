@@ -5,7 +5,16 @@
 pub mod abi;
 pub mod driver;
 pub mod engine;
+#[cfg(feature = "testing")]
+mod fuzz;
 pub mod network;
 mod settings;
+
+/// For the tests and fuzz targets of this project. No version promises anything about it.
+#[cfg(feature = "testing")]
+#[doc(hidden)]
+pub mod testing {
+    pub use crate::fuzz::{fuzz_calls, fuzz_packets};
+}
 
 pub use abi::table;
