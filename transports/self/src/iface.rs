@@ -46,7 +46,7 @@ impl SelfIface {
             Err(error) => return Err(self.not_filled(buffer, error)),
         };
         if self.is_armed.get() {
-            self.wake();
+            wake(&self.is_armed, &self.event);
         }
         // SAFETY: the message was just written into a buffer of the pool; the headroom lies ahead of it.
         if unsafe { self.am.deliver_desc(id, buffer.as_ptr(), length) } == Disposition::Consumed {
@@ -71,16 +71,17 @@ impl SelfIface {
     #[inline]
     pub(crate) unsafe fn deliver(&self, id: u8, place: NonNull<u8>, length: usize) {
         if self.is_armed.get() {
-            self.wake();
+            wake(&self.is_armed, &self.event);
         }
         // SAFETY: the caller's promise.
         unsafe { self.am.deliver(id, place.as_ptr(), length) };
     }
+}
 
-    #[cold]
-    #[inline(never)]
-    fn wake(&self) {
-        self.is_armed.set(false);
-        self.event.signal();
-    }
+/// By what it changes: with the interface the compiler computed its address ahead of each message, for this and for `not_filled`.
+#[cold]
+#[inline(never)]
+fn wake(is_armed: &Cell<bool>, event: &EventFd) {
+    is_armed.set(false);
+    event.signal();
 }
