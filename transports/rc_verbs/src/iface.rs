@@ -1,9 +1,11 @@
 //! The interface: what its connections share, their table, and how it is opened.
 
 use std::cell::{Cell, RefCell};
+use std::collections::VecDeque;
 use std::ptr::NonNull;
 use std::rc::Rc;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use ucs::datastruct::mpool::{Mpool, MpoolParams};
 use uct_ib::verbs::{Access, Cq, Qp, RegisteredChunks, Srq};
@@ -30,6 +32,8 @@ use crate::proto::window::Windows;
 
 /// Bytes by which a pool of buffers grows.
 const POOL_STEP: usize = 512 << 10;
+/// For so long a queue pair answers its peer behind the end of its endpoint.
+pub(crate) const FAREWELL: Duration = Duration::from_millis(3);
 
 /// An interface.
 pub(crate) struct RcIface {
@@ -41,7 +45,7 @@ pub(crate) struct RcIface {
     pub(crate) empty_polls: Cell<u8>,
     pub(crate) conns: ConnTable,
     /// Connections removed from the table during a progress that may be using them.
-    pub(crate) reaped: RefCell<Vec<Rc<Conn>>>,
+    pub(crate) reaped: RefCell<VecDeque<(Instant, Rc<Conn>)>>,
     /// Number of ticks so far.
     pub(crate) ticks: Cell<u32>,
     pub(crate) schedule: Schedule,

@@ -2,10 +2,13 @@
 //!
 //! An empty progress polls one queue; two flags guard all other work.
 
+use std::rc::Rc;
+use std::time::Instant;
+
 use uct_ib::verbs::{Wc, WcBuffer};
 use uct_plugin::{Blocked, Disposition, Error};
 
-use crate::iface::RcIface;
+use crate::iface::{FAREWELL, RcIface};
 use crate::io::completions::BATCH;
 use crate::link::conn::Conn;
 use crate::link::flushes;
@@ -292,7 +295,23 @@ impl RcIface {
             self.do_for(&conn);
         }
         flushes::end(&self.flushes, &self.conns, &self.shared.agenda);
-        self.reaped.take();
+        self.release_reaped(Instant::now());
+    }
+
+    /// Releases queue pairs whose endpoints ended long enough ago.
+    pub(crate) fn release_reaped(&self, now: Instant) {
+        loop {
+            let mut reaped = self.reaped.borrow_mut();
+            let is_over =
+                |(since, conn): &(Instant, Rc<Conn>)| conn.failure().is_some() || now >= *since + FAREWELL;
+            if !reaped.front().is_some_and(is_over) {
+                return;
+            }
+            let first = reaped.pop_front();
+            // Its end may call the provider for a while.
+            drop(reaped);
+            drop(first);
+        }
     }
 
     fn do_for(&self, conn: &Conn) {
@@ -326,8 +345,9 @@ impl RcIface {
         count
     }
 
-    /// Reaps an endpoint that the host has destroyed, as soon as nothing is in flight. If progress is using it, it
-    /// lives until that progress returns.
+    /// Reaps an endpoint that the host has destroyed, as soon as nothing is in flight. Its queue pair lives for a moment longer,
+    /// and at least until the progress that uses it returns: the peer waits for the answer to the last that it sent, which may be
+    /// a request behind the message that said that all is over.
     #[cold]
     pub(crate) fn reap(&self, conn: &Conn) {
         if conn.failure().is_some() && conn.queue.is_quiet() {
@@ -344,9 +364,11 @@ impl RcIface {
         let Some(conn) = self.conns.remove(conn) else { return };
         self.shared.rx.leave(&conn.window);
         if self.shared.agenda.is_running() {
-            self.reaped.borrow_mut().push(conn);
             self.shared.agenda.add_work();
+        } else {
+            self.release_reaped(Instant::now());
         }
+        self.reaped.borrow_mut().push_back((Instant::now(), conn));
     }
 
     /// Checks every peer, once a tick.

@@ -13,7 +13,7 @@ use uct_plugin::{
 };
 
 use crate::ep::RcEp;
-use crate::iface::RcIface;
+use crate::iface::{FAREWELL, RcIface};
 use crate::limits::attributes;
 use crate::link::conn::Conn;
 use crate::link::flushes;
@@ -114,6 +114,12 @@ impl Iface for RcIface {
             self.conns.remove(&ep);
         }
         self.flushes.fail(Error::CANCELED);
+        while let Some(since) = self.reaped.borrow().back().map(|(since, _)| *since)
+            && Instant::now() < (since + FAREWELL).min(deadline)
+        {
+            self.poll_tx();
+            std::thread::yield_now();
+        }
         self.reaped.take();
         // No queue pair is left that could write to it.
         if let Some(sink) = self.shared.sink_buffer.take() {

@@ -151,6 +151,8 @@ pub unsafe extern "C" fn ibv_destroy_qp(pointer: *mut ibv_qp) -> c_int {
     let qp = unsafe { borrow::<Qp>(pointer) };
     let number = qp.public.qp_num;
     let mut port = qp.driver.lock();
+    // What has arrived is answered: an adapter would have done so long before, and the peer may wait for it.
+    qp.driver.drive(&mut port);
     if let Err(refusal) = port.device.destroy_qp(number) {
         return convert::errno(refusal);
     }
