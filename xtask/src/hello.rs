@@ -34,10 +34,16 @@ pub struct Options {
 }
 
 impl Options {
-    /// Over `rc_verbs` on the device in software, with this way to send.
-    pub fn over_soft_verbs(way: &str) -> Self {
-        let arguments = ["-d", "mlx5_0:1", "-t", "rc_verbs", way].map(str::to_owned).to_vec();
-        Options { arguments, variables: &[("UCT_IB_LIBRARY", "soft"), ("SOFTVERBS_NAME", "mlx5_0")] }
+    /// Over `rc_verbs` on the device in software, in each way to send; and over `ud_verbs`, where both processes share an address.
+    pub fn over_soft_verbs() -> impl Iterator<Item = Self> {
+        const DEVICE: &[(&str, &str)] = &[("UCT_IB_LIBRARY", "soft"), ("SOFTVERBS_NAME", "mlx5_0")];
+        const SHARED: &[(&str, &str)] =
+            &[("UCT_IB_LIBRARY", "soft"), ("SOFTVERBS_NAME", "mlx5_0"), ("SOFTVERBS_ADDRESS", "127.32.0.1")];
+        let rc = ["-i", "-b", "-z"].map(|way| ("rc_verbs", way, DEVICE));
+        rc.into_iter().chain([("ud_verbs", "-i", SHARED)]).map(|(transport, way, variables)| {
+            let arguments = ["-d", "mlx5_0:1", "-t", transport, way].map(str::to_owned).to_vec();
+            Options { arguments, variables }
+        })
     }
 }
 

@@ -110,8 +110,7 @@ pub fn run(options: &Options) -> Outcome {
     steps.run_or_skip("verbs structures", || witness::run_or_skip(&workspace));
     steps.run("hello", || {
         hello::run_with(&workspace, &hello::Options::default(), EVERYTHING)?;
-        let ways = ["-i", "-b", "-z"].into_iter();
-        ways.map(hello::Options::over_soft_verbs)
+        hello::Options::over_soft_verbs()
             .try_for_each(|options| hello::run_with(&workspace, &options, EVERYTHING))
     });
     steps.run("installation", || installed::run(&workspace));

@@ -29,7 +29,8 @@ const LONGEST_SLEEP: Nanos = 1_000_000_000;
 /// How a driver is started.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// The device's address; otherwise it has one of the loopback network for itself.
+    /// The device's address, which it may share with other processes of this user; otherwise it has one of the loopback network for
+    /// itself.
     pub address: Option<IpAddr>,
     /// Whether no thread is started: then the device works in calls of the application only.
     pub is_inline: bool,
@@ -68,7 +69,7 @@ impl Driver {
     /// The socket or the thread cannot be made.
     pub fn start(options: &Options) -> io::Result<Arc<Driver>> {
         let port = Port::open(options)?;
-        let socket = port.descriptor()?;
+        let sockets = port.descriptors()?;
         let address = port.address();
         let shared = Arc::new(Shared {
             port: Mutex::new(port),
@@ -83,7 +84,7 @@ impl Driver {
         } else {
             let shared = shared.clone();
             let builder = std::thread::Builder::new().name("softverbs".to_owned());
-            Some(builder.spawn(move || serve(&shared, &socket))?)
+            Some(builder.spawn(move || serve(&shared, &sockets))?)
         };
         Ok(Arc::new(Driver { shared, thread, process: std::process::id(), address }))
     }
@@ -154,16 +155,17 @@ impl Shared {
 }
 
 /// The thread: it works when something arrives or is due, unless an application does.
-fn serve(shared: &Shared, socket: &OwnedFd) {
+fn serve(shared: &Shared, sockets: &[OwnedFd]) {
     let mut sleep = LONGEST_SLEEP;
     let mut watches_socket = true;
     loop {
         let timeout = Duration::from_nanos(sleep.min(LONGEST_SLEEP));
         let timeout =
             Timespec { tv_sec: timeout.as_secs() as i64, tv_nsec: i64::from(timeout.subsec_nanos()) };
-        let mut watched = [PollFd::new(&shared.wake, PollFlags::IN), PollFd::new(socket, PollFlags::IN)];
-        let count = if watches_socket { 2 } else { 1 };
-        let _ = poll(&mut watched[..count], Some(&timeout));
+        let count = if watches_socket { sockets.len() } else { 0 };
+        let descriptors = [&shared.wake].into_iter().chain(&sockets[..count]);
+        let mut watched: Vec<PollFd<'_>> = descriptors.map(|fd| PollFd::new(fd, PollFlags::IN)).collect();
+        let _ = poll(&mut watched, Some(&timeout));
         if watched[0].revents().contains(PollFlags::IN) {
             let _ = rustix::io::read(shared.wake.as_fd(), &mut [0; 8]);
         }
@@ -193,17 +195,21 @@ fn serve(shared: &Shared, socket: &OwnedFd) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::network::slot::NUMBER_BITS;
 
     #[test]
-    fn an_address_is_free_when_its_device_has_ended() {
+    fn its_part_of_an_address_is_free_when_a_device_has_ended() {
         // Not one that a test beside this takes as its own.
         let [_, high, middle, low] = std::process::id().to_be_bytes();
-        let address = Some(IpAddr::from([127, 32 + high % 32, middle, low]));
+        let address = IpAddr::from([127, 32 + high % 32, middle, low]);
         for is_inline in [false, true] {
-            let options = Options { address, is_inline, ..Options::default() };
+            let options = Options { address: Some(address), is_inline, ..Options::default() };
             for _ in 0..50 {
-                drop(Driver::start(&options).expect("a device"));
+                let driver = Driver::start(&options).expect("a device");
+                assert_eq!(driver.lock().device.config().first_qp >> NUMBER_BITS, 0, "the first slot");
             }
         }
+        let made = format!("/dev/shm/softverbs-{}/{}", rustix::process::geteuid().as_raw(), address);
+        std::fs::remove_dir_all(made).expect("it was this test's");
     }
 }

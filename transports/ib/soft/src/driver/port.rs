@@ -11,6 +11,7 @@ use std::sync::Arc;
 use super::{Notices, Options};
 use crate::engine::{Config, CqId, Device, Event, Incoming, Nanos, Outgoing, Personality, SrqId};
 use crate::network::faults::{Faults, Rates};
+use crate::network::slot::{LARGEST_PASSED, NUMBER_BITS, Slot};
 use crate::network::udp::Udp;
 
 /// Packets of the device before those that have arrived are looked at again.
@@ -60,6 +61,8 @@ pub struct Port {
     /// Where what happens is told.
     pub targets: Targets,
     udp: Udp,
+    /// The part of an address that is shared.
+    slot: Option<Slot>,
     /// Packets that leave, in their order.
     leaving: VecDeque<Outgoing>,
     /// Packets for this device itself, which need no socket.
@@ -75,18 +78,22 @@ impl Port {
     /// A device on a socket of its own.
     pub(super) fn open(options: &Options) -> io::Result<Port> {
         let udp = Udp::bind(options.address)?;
+        let slot = options.address.map(Slot::take).transpose()?;
+        let qp_bits = if slot.is_some() { NUMBER_BITS } else { 24 };
         let config = Config {
             addresses: vec![udp.address()],
             mtu: 4096,
             personality: Personality::Specification,
             // Packets that are left of an earlier device on this address should find no queue pair.
-            first_qp: fastrand::u32(..),
+            first_qp: slot.as_ref().map_or(0, Slot::first_qp) | fastrand::u32(..) & ((1 << qp_bits) - 1),
+            qp_bits,
         };
         let faults = (options.faults != Rates::default()).then(|| Faults::new(options.faults, options.seed));
         Ok(Port {
             device: Device::new(config),
             targets: Targets::default(),
             udp,
+            slot,
             leaving: VecDeque::new(),
             own: VecDeque::new(),
             late: VecDeque::new(),
@@ -95,8 +102,10 @@ impl Port {
         })
     }
 
-    pub(super) fn descriptor(&self) -> io::Result<OwnedFd> {
-        self.udp.as_fd().try_clone_to_owned()
+    /// Readable when packets have arrived.
+    pub(super) fn descriptors(&self) -> io::Result<Vec<OwnedFd>> {
+        let slot = self.slot.iter().map(AsFd::as_fd);
+        [self.udp.as_fd()].into_iter().chain(slot).map(|fd| fd.try_clone_to_owned()).collect()
     }
 
     pub(super) fn address(&self) -> IpAddr {
@@ -106,7 +115,7 @@ impl Port {
     /// Receives, does what is due, sends, tells.
     pub(super) fn work(&mut self, now: Nanos) {
         for _ in 0..TURNS {
-            let mut arrived = self.udp.receive(|packet| self.device.receive(packet, now));
+            let mut arrived = self.receive(now);
             for _ in 0..self.own.len().min(BUDGET) {
                 let Some(packet) = self.own.pop_front() else { break };
                 let Outgoing { source, destination, bytes } = &packet;
@@ -129,6 +138,27 @@ impl Port {
             }
         }
         self.tell();
+    }
+
+    /// Takes what has arrived, a batch; how many packets.
+    fn receive(&mut self, now: Nanos) -> usize {
+        let Port { udp, slot, device, .. } = self;
+        let Some(slot) = slot else { return udp.receive(|packet| device.receive(packet, now)) };
+        let mut arrived = udp.receive(|packet| {
+            if slot.owns(packet.bytes) {
+                device.receive(packet, now);
+            } else {
+                slot.pass_on(packet.source, packet.bytes);
+            }
+        });
+        let destination = udp.address();
+        let mut buffer = [0; LARGEST_PASSED];
+        for _ in 0..BUDGET {
+            let Some((source, bytes)) = slot.receive(&mut buffer) else { break };
+            device.receive(Incoming { source, destination, bytes }, now);
+            arrived += 1;
+        }
+        arrived
     }
 
     /// When there is something to do, unless something arrives before.
@@ -162,7 +192,10 @@ impl Port {
 
     fn leave(&mut self, packet: Outgoing) {
         if packet.destination == self.udp.address() {
-            self.own.push_back(packet);
+            match &self.slot {
+                Some(slot) if !slot.owns(&packet.bytes) => slot.pass_on(packet.source, &packet.bytes),
+                _ => self.own.push_back(packet),
+            }
         } else {
             self.leaving.push_back(packet);
         }

@@ -267,14 +267,16 @@ impl Device {
         if !has_queues || !has_srq || !self.pds.contains(config.pd.0) {
             return Err(Refusal::NotFound);
         }
-        if self.qps.len() >= 1 << 20 {
+        let bits = self.resources.config.qp_bits;
+        // Not all of them, so that a number rests before it is used again.
+        if self.qps.len() >= 1 << (bits.min(21) - 1) {
             return Err(Refusal::Full);
         }
         while self.qps.contains_key(&self.next_qp) {
-            self.next_qp = next_number(self.next_qp);
+            self.next_qp = next_number(self.next_qp, bits);
         }
         let number = self.next_qp;
-        self.next_qp = next_number(number);
+        self.next_qp = next_number(number, bits);
         self.count_users(&config, 1);
         self.qps.insert(number, Qp::new(number, config));
         Ok(number)
@@ -446,10 +448,9 @@ fn note_deadline(qp: &mut Qp, timers: &mut Timers) {
     }
 }
 
-/// The number behind this one, among 24 bits without the two of subnet management.
-fn next_number(number: u32) -> u32 {
-    match (number + 1) & 0x00ff_ffff {
-        0 | 1 => 2,
-        next => next,
-    }
+/// The number behind this one, among those with the same upper bits, and without the two of subnet management.
+fn next_number(number: u32, bits: u32) -> u32 {
+    let mask = (1 << bits.min(24)) - 1;
+    let next = number & !mask | (number + 1) & mask;
+    if next < 2 { 2 } else { next }
 }

@@ -34,6 +34,8 @@ pub struct Config {
     pub personality: Personality,
     /// The first number of a queue pair, 24 bits; later ones follow.
     pub first_qp: u32,
+    /// How many lower bits of the numbers it may vary, 8 to 24; the others stay those of the first.
+    pub qp_bits: u32,
 }
 
 /// A packet that leaves.

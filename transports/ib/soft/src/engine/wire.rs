@@ -360,6 +360,12 @@ impl Headers {
     }
 }
 
+/// The queue pair that a packet is for, read without the rest.
+pub fn destination_qp(packet: &[u8]) -> Option<u32> {
+    let word = packet.get(4..8)?.first_chunk()?;
+    Some(u32::from_be_bytes(*word) & 0x00ff_ffff)
+}
+
 /// What an opcode says; the values in [`Extra`] are not set yet.
 fn meaning(opcode: u8) -> Option<(Kind, Part, Extra)> {
     let none = Extra::None;

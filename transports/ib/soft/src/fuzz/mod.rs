@@ -91,6 +91,7 @@ fn device(index: usize) -> Device {
         mtu: MTU as u32,
         personality: Personality::Specification,
         first_qp: 0x10,
+        qp_bits: 24,
     })
 }
 

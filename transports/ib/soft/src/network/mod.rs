@@ -3,4 +3,5 @@
 pub mod faults;
 pub mod icrc;
 pub mod sim;
+pub mod slot;
 pub mod udp;

@@ -31,14 +31,15 @@ pub struct Udp {
 }
 
 impl Udp {
-    /// A socket on this address, or on an address of the loopback network that is this process's own.
+    /// A socket on this address, which other processes of this user may have too, or on an address of the loopback network that
+    /// is this process's own.
     ///
     /// # Errors
     /// The address is not one of this machine, or its port is in use: by another device, or by the kernel's module rdma_rxe, which has
     /// it on all addresses of its network namespace.
     pub fn bind(address: Option<IpAddr>) -> io::Result<Udp> {
         let Some(address) = address else { return Udp::bind_own() };
-        Udp::bind_to(address)
+        Udp::bind_to(address, true)
     }
 
     /// A loopback address that follows from the number of this process, or the next that is free.
@@ -47,7 +48,7 @@ impl Udp {
         let mut last = io::Error::from(io::ErrorKind::AddrInUse);
         for attempt in 0..256 {
             let [_, high, middle, low] = (id.wrapping_add(attempt * 65_537)).to_be_bytes();
-            match Udp::bind_to(IpAddr::V4(Ipv4Addr::new(127, 64 + high % 64, middle, low))) {
+            match Udp::bind_to(IpAddr::V4(Ipv4Addr::new(127, 64 + high % 64, middle, low)), false) {
                 Err(error) if error.kind() == io::ErrorKind::AddrInUse => last = error,
                 done => return done,
             }
@@ -55,7 +56,7 @@ impl Udp {
         Err(last)
     }
 
-    fn bind_to(address: IpAddr) -> io::Result<Udp> {
+    fn bind_to(address: IpAddr, is_shared: bool) -> io::Result<Udp> {
         let own = SocketAddr::new(address, PORT);
         let kind = Type::DGRAM.cloexec().nonblocking();
         let socket = Socket::new(Domain::for_address(own), kind, Some(Protocol::UDP))?;
@@ -69,6 +70,7 @@ impl Udp {
         }
         socket.set_recv_buffer_size(BUFFER)?;
         socket.set_send_buffer_size(BUFFER)?;
+        socket.set_reuse_port(is_shared)?;
         socket.bind(&SockAddr::from(own))?;
         let buffers = vec![[0; LARGEST_PACKET]; BATCH].into_boxed_slice();
         let buffers = buffers.try_into().map_err(|_| io::Error::from(io::ErrorKind::OutOfMemory))?;

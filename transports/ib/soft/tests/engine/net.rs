@@ -103,6 +103,7 @@ impl Setup {
                 mtu: 4096,
                 personality: self.personality,
                 first_qp: 0x11 + index as u32 * 0x100,
+                qp_bits: 24,
             })
         });
         let mut net = Network::new(devices.collect(), self.rates, self.seed);
