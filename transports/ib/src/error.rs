@@ -19,7 +19,7 @@ pub enum IbError {
     /// libibverbs could not be loaded.
     #[error(
         "libibverbs.so.1 cannot be loaded ({reason}) → install the packages libibverbs1 and ibverbs-providers \
-         (Debian, Ubuntu) or libibverbs (Fedora, RHEL, SUSE: rdma-core)"
+         (Debian, Ubuntu) or libibverbs (Fedora, RHEL, SUSE: rdma-core); for tests without an adapter set UCT_IB_LIBRARY=soft"
     )]
     LibraryMissing {
         /// The loader's message.
@@ -71,7 +71,8 @@ pub enum IbError {
     /// The kernel has no InfiniBand or RoCE device to show.
     #[error(
         "no InfiniBand or RoCE device on this machine → load the driver of the adapter, or make a software device with \
-         `rdma link add mlx5_0 type rxe netdev NETDEV`, and ib_uverbs (`modprobe ib_uverbs`)"
+         `rdma link add mlx5_0 type rxe netdev NETDEV`, and ib_uverbs (`modprobe ib_uverbs`); for tests without \
+         an adapter set UCT_IB_LIBRARY=soft"
     )]
     NoDevices,
     /// The kernel has devices, and the library shows none.

@@ -26,7 +26,7 @@ pub(crate) fn examine(files: &Files) -> Vec<Finding> {
             Finding::new(Verdict::Absent, format!("{VERBS}, rdmacm"), "the kernel has no RDMA device");
         return vec![found.with_remedy(
             "load the driver of the adapter, for example modprobe mlx5_ib; without an adapter, modprobe rdma_rxe and rdma link add rxe0 \
-             type rxe netdev NETDEV make a software device",
+             type rxe netdev NETDEV make a software device; for tests without an adapter set UCT_IB_LIBRARY=soft",
         )];
     }
     let mut findings = vec![cm_file(files)];
