@@ -10,7 +10,7 @@ use std::rc::Rc;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use uct_core::{AmId, Context, Ep, Error, Iface, Worker};
+use uct_core::{AmId, Context, ContextBuilder, Ep, Error, Iface, Worker};
 
 use super::TRANSPORT;
 
@@ -38,9 +38,14 @@ pub fn devices() -> Option<(MutexGuard<'static, ()>, Vec<String>)> {
     Some((turn, names))
 }
 
+/// What contexts with the device are built from.
+pub fn builder() -> ContextBuilder {
+    Context::builder().set("ib.library", crate::library::library())
+}
+
 /// A context with keys of the transport set.
 pub fn context(keys: &[(&str, &str)]) -> Context {
-    let mut builder = Context::builder();
+    let mut builder = builder();
     for (key, value) in keys {
         builder = builder.set(format!("{TRANSPORT}.{key}"), *value);
     }

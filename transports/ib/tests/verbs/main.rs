@@ -1,10 +1,12 @@
-//! The verbs objects on a real device: what the kernel's Soft-RoCE in the test VM has.
+//! The verbs objects on a real device: what the kernel's Soft-RoCE in the test VM has, or the device in software.
 //!
-//! A machine without devices skips all and says so; `UCT_TEST_REQUIRE=verbs` turns that into a failure.
+//! On a machine without devices the device in software is used, unless `UCT_TEST_REQUIRE=verbs` forbids it.
 //! The tests change the link and permissions of the machine, so they take turns.
 
 mod bad_input;
 mod events;
+#[path = "../../testing/library.rs"]
+mod library;
 mod rc;
 mod support;
 mod ud;

@@ -30,9 +30,9 @@ pub fn devices() -> Option<(MutexGuard<'static, ()>, Vec<String>)> {
     }
 }
 
-/// Those of the variable that the transports read, by default the system's.
+/// Those of the library that the transports use.
 pub fn verbs() -> Result<Verbs, IbError> {
-    verbs::load(std::env::var("UCT_IB_LIBRARY").as_deref().unwrap_or("auto"))
+    verbs::load(&crate::library::library())
 }
 
 pub fn open(name: &str) -> IbDevice {

@@ -3,8 +3,9 @@
 use std::process::{Child, Command};
 use std::time::{Duration, Instant};
 
-use uct_core::{Access, Completion, Error, Flush};
+use uct_core::{Access, Completion, Error, Flush, IfaceAddress};
 
+use crate::library::{is_skipped_in_software, library};
 use crate::queue_pair;
 use crate::support::{PATIENCE, Side, connect, context, devices, until};
 
@@ -41,6 +42,9 @@ fn a_key_whose_memory_is_gone_fails_the_endpoint_once_and_no_other() {
 #[test]
 fn a_queue_pair_in_error_fails_both_ends_once_and_no_other_endpoint() {
     let Some((_turn, names)) = devices() else { return };
+    if is_skipped_in_software("queue pairs are broken by its file") {
+        return;
+    }
     let context = context(&[("peer_timeout", "1s"), ("keepalive_interval", "200ms")]);
     let (left, right) =
         (Side::new(&context, &names[0]), Side::new(&context, names.last().expect("a device")));
@@ -91,7 +95,9 @@ fn a_peer_that_was_killed_while_nothing_was_sent_is_found() {
         peer.device = bytes(device);
         peer.iface = bytes(iface);
         link.connect_to_ep(&peer, &bytes(ep)).unwrap_or_else(|error| panic!("{error}"));
-        eprintln!("ADDRESS {}", hex(&link.address().expect("an address")));
+        // Its device is another where each process has its own.
+        let own = side.iface.address().expect("an address");
+        eprintln!("ADDRESS {}/{}", hex(&own.device), hex(&link.address().expect("an address")));
         // Killed long before; bounded all the same.
         std::thread::sleep(PATIENCE * 2);
         return;
@@ -115,8 +121,10 @@ fn a_peer_that_was_killed_while_nothing_was_sent_is_found() {
         .spawn()
         .map(Kill)
         .expect("a child");
-    let peer = line_of(&mut child.0, "ADDRESS ");
-    ep.connect_to_ep(&own, &bytes(&peer)).unwrap_or_else(|error| panic!("{error}"));
+    let line = line_of(&mut child.0, "ADDRESS ");
+    let (device, peer) = line.split_once('/').expect("two parts");
+    let at = IfaceAddress { device: bytes(device), ..own };
+    ep.connect_to_ep(&at, &bytes(peer)).unwrap_or_else(|error| panic!("{error}"));
     // Alive for several questions.
     side.worker.progress_until(Duration::from_millis(1500), || false);
     assert!(failures.borrow().is_empty(), "{:?}", failures.borrow());
@@ -127,7 +135,11 @@ fn a_peer_that_was_killed_while_nothing_was_sent_is_found() {
     assert!(side.worker.progress_until(PATIENCE, || !failures.borrow().is_empty()), "nobody noticed");
     let elapsed = start.elapsed();
     assert!(elapsed < PATIENCE / 2, "{elapsed:?}");
-    assert!(failures.borrow()[0].contains("acknowledged nothing for 1 s"), "{:?}", failures.borrow());
+    // The kernel's device tries for ever if asked for seven retries, so that the transport's own limit ends the endpoint. The device in
+    // software gives up, mostly before that.
+    let words = failures.borrow()[0].clone();
+    let has_given_up = library() == "soft" && words.contains("RETRY_EXC_ERR");
+    assert!(has_given_up || words.contains("acknowledged nothing for 1 s"), "{words}");
     side.worker.progress_until(Duration::from_millis(500), || false);
     assert_eq!(failures.borrow().len(), 1, "told once");
     drop(link);

@@ -1,7 +1,7 @@
 //! The transport on real devices, as an application sees it: what the conformance suite cannot require, because it changes
 //! the machine or is about this transport alone.
 //!
-//! A machine without devices skips all and says so; `UCT_TEST_REQUIRE=verbs` turns that into a failure. The plugin is looked
+//! On a machine without devices the device in software is used, unless `UCT_TEST_REQUIRE=verbs` forbids it. Without the plugin all are skipped. The plugin is looked
 //! for beside this program and in `UCT_MODULE_DIR`. The tests take turns.
 
 mod bad_input;
@@ -9,6 +9,8 @@ mod cable;
 mod closing;
 mod failure;
 mod hostile;
+#[path = "../../../ib/testing/library.rs"]
+mod library;
 #[path = "../../../ib/testing/library_key.rs"]
 mod library_key;
 mod link;

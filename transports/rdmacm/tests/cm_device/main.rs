@@ -7,6 +7,9 @@ mod connections;
 mod foreign;
 mod ipv6;
 mod lanes;
+#[path = "../../../ib/testing/library.rs"]
+#[allow(dead_code, reason = "a part of it is used here")]
+mod library;
 #[path = "../../../ib/tests/verbs/support.rs"]
 #[allow(dead_code, reason = "a part of it is used here")]
 mod raw;

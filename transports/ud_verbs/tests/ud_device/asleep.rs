@@ -3,9 +3,9 @@
 use std::sync::mpsc::{self, TryRecvError};
 use std::time::{Duration, Instant};
 
-use uct_core::{Access, Completion, Context, IfaceAddress, Posted, SendFlags, Worker};
+use uct_core::{Access, Completion, IfaceAddress, Posted, SendFlags, Worker};
 
-use crate::support::{ID, Link, PATIENCE, Side, context, devices};
+use crate::support::{ID, Link, PATIENCE, Side, builder, context, devices};
 
 /// Ticks a second of the timer that always runs; each wakes a sleeper in poll mode.
 const SLOW_TICKS: f64 = 2.0;
@@ -139,7 +139,7 @@ fn send_and_be_busy(device: &str) {
         // Until the sender is gone.
         side.worker.progress_until(PATIENCE, || from_sender.try_recv() == Err(TryRecvError::Disconnected));
     });
-    let context = Context::builder().set("async_mode", "thread").build();
+    let context = builder().set("async_mode", "thread").build();
     let side = Side::new(&context.unwrap_or_else(|error| panic!("{error}")), device);
     let link = meet(&side, &to_receiver, &from_receiver);
     // More than is copied.
