@@ -164,8 +164,8 @@ fn devices_in_two_namespaces_write_and_read() {
     }
     let addresses = [["10.77.0.1", "fd77::1"], ["10.77.0.2", "fd77::2"]];
     let spaces = Namespace::pair(addresses);
-    for family in 0..2 {
-        let [mut a, b] = [0, 1].map(|side| {
+    for family in [0, 1] {
+        let [mut a, b] = [0, 1].map(|side: usize| {
             let address: IpAddr = addresses[side][family].parse().expect("an address");
             End::new(spaces[side].device(address))
         });
