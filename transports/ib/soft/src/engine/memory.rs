@@ -3,7 +3,8 @@
 //! For queue pairs. All unsafe code of the engine is here. Each access checks key, protection domain, range and permission,
 //! packet by packet, so that deregistered memory is never touched.
 
-use ucs::sync::atomic::{AtomicU64, Ordering};
+use ucs::sync::atomic::Ordering;
+use ucs::sync::fixed::AtomicU64;
 
 use slab::Slab;
 
