@@ -1,6 +1,6 @@
 //! What the environment says of the device.
 //!
-//! For `abi`. Read once; a variable that is no value is told when devices are listed.
+//! For `abi`. Read once; listing devices fails while a variable is invalid.
 
 use std::net::IpAddr;
 use std::sync::OnceLock;
@@ -51,9 +51,11 @@ impl Settings {
             self.name = name;
         }
         if let Some(address) = given("SOFTVERBS_ADDRESS") {
-            let parsed: Result<IpAddr, _> = address.parse();
-            self.options.address =
-                Some(parsed.map_err(|_| format!("SOFTVERBS_ADDRESS={address}: an IP address is expected"))?);
+            let is_of_one = |ip: &IpAddr| !ip.is_unspecified() && !ip.is_multicast();
+            let parsed = address.parse().ok().filter(is_of_one);
+            let expected =
+                || format!("SOFTVERBS_ADDRESS={address}: an IP address of this machine is expected");
+            self.options.address = Some(parsed.ok_or_else(expected)?);
         }
         if let Some(thread) = given("SOFTVERBS_THREAD") {
             self.options.is_inline = match thread.as_str() {
@@ -131,6 +133,8 @@ mod tests {
         for (name, value, why) in [
             ("SOFTVERBS_NAME", "a/b", "letters"),
             ("SOFTVERBS_ADDRESS", "host", "IP address"),
+            ("SOFTVERBS_ADDRESS", "0.0.0.0", "of this machine"),
+            ("SOFTVERBS_ADDRESS", "ff02::1", "of this machine"),
             ("SOFTVERBS_THREAD", "1", "yes or no"),
             ("SOFTVERBS_FAULTS", "loss=1", "is not a share"),
             ("SOFTVERBS_FAULTS", "loss=101%", "is not a share"),

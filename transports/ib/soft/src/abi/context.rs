@@ -1,7 +1,6 @@
 //! Open devices, and what is asked of them.
 
 use std::ffi::c_int;
-use std::net::IpAddr;
 use std::sync::Arc;
 
 use uct_ib_abi::*;
@@ -11,7 +10,7 @@ use super::limits::{MAX_COMPLETIONS, MAX_PIECES, MAX_REQUESTS};
 use super::objects::{Context, context, refused, zeroed};
 use super::{queue, work};
 use crate::driver::Notices;
-use crate::engine::MAX_READS;
+use crate::engine::{MAX_READS, to_gid};
 
 /// Entries of the port's table of GIDs.
 const GIDS: usize = 1;
@@ -183,13 +182,13 @@ unsafe extern "C" fn query_port_sized(
     0
 }
 
-/// A GID of RoCE.
-fn gid(address: IpAddr) -> ibv_gid {
-    let raw = match address {
-        IpAddr::V4(address) => address.to_ipv6_mapped().octets(),
-        IpAddr::V6(address) => address.octets(),
-    };
-    ibv_gid { raw, _align: [] }
+/// The GID of the port.
+///
+/// # Safety
+/// The context is open.
+unsafe fn gid(pointer: *mut ibv_context) -> ibv_gid {
+    // SAFETY: the caller's promise.
+    ibv_gid { raw: to_gid(unsafe { context(pointer) }.driver.address()), _align: [] }
 }
 
 /// See `ibv_query_gid(3)`.
@@ -207,7 +206,7 @@ pub unsafe extern "C" fn ibv_query_gid(
         return -1;
     }
     // SAFETY: the caller's promise.
-    let found = gid(unsafe { context(pointer) }.driver.address());
+    let found = unsafe { gid(pointer) };
     // SAFETY: the caller's promise.
     unsafe { place.write(found) };
     0
@@ -231,7 +230,7 @@ pub unsafe extern "C" fn ibv_query_gid_table(
         return 0;
     }
     // SAFETY: the caller's promise.
-    let gid = gid(unsafe { context(pointer) }.driver.address());
+    let gid = unsafe { gid(pointer) };
     let entry =
         ibv_gid_entry { gid, gid_index: 0, port_num: 1, gid_type: IBV_GID_TYPE_ROCE_V2, ndev_ifindex: 0 };
     // SAFETY: there is room for one of at least this size.

@@ -3,7 +3,6 @@
 //! For the functions of `abi`.
 
 use std::ffi::c_int;
-use std::net::{IpAddr, Ipv6Addr};
 
 use uct_ib_abi::*;
 
@@ -12,6 +11,7 @@ use crate::engine::wire::Extra;
 use crate::engine::{
     Access, Attributes, Completion, Event, Mask, Path, Piece, Pieces, Psn, QpState, Refusal,
 };
+use crate::engine::{from_gid, to_gid};
 
 /// The error number of a refusal.
 pub fn errno(refusal: Refusal) -> c_int {
@@ -37,20 +37,14 @@ pub fn path(attr: &ibv_ah_attr) -> Option<Path> {
     if attr.is_global == 0 || attr.port_num != 1 {
         return None;
     }
-    let address = Ipv6Addr::from(attr.grh.dgid.raw);
-    let destination = address.to_ipv4_mapped().map_or(IpAddr::V6(address), IpAddr::V4);
-    Some(Path { destination, source_index: attr.grh.sgid_index })
+    Some(Path { destination: from_gid(attr.grh.dgid.raw), source_index: attr.grh.sgid_index })
 }
 
 /// The address vector of a way.
 pub fn address_vector(path: Path) -> ibv_ah_attr {
-    let raw = match path.destination {
-        IpAddr::V4(address) => address.to_ipv6_mapped().octets(),
-        IpAddr::V6(address) => address.octets(),
-    };
     ibv_ah_attr {
         grh: ibv_global_route {
-            dgid: ibv_gid { raw, _align: [] },
+            dgid: ibv_gid { raw: to_gid(path.destination), _align: [] },
             flow_label: 0,
             sgid_index: path.source_index,
             hop_limit: 64,

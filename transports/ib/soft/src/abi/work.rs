@@ -121,7 +121,7 @@ pub unsafe extern "C" fn post_recv(
         post_receives(first, bad, |request| convert::outcome(port.device.post_receive(number, request)))
     };
     // Those of a queue pair that has failed have ended already.
-    port.tell();
+    port.report();
     outcome
 }
 

@@ -21,8 +21,8 @@ use crate::engine::Nanos;
 pub use notices::{Acknowledgements, Notices};
 pub use port::{CqTarget, EventTarget, Port, Targets};
 
-/// For so long the thread leaves the device to an application that polls it.
-const STAND_BACK: Nanos = 1_000_000;
+/// The thread takes over from an application that has not driven the device for so long.
+const IDLE_AFTER: Nanos = 1_000_000;
 /// The thread looks at least so often, whatever the deadlines say.
 const LONGEST_SLEEP: Nanos = 1_000_000_000;
 
@@ -101,9 +101,9 @@ impl Driver {
         // SYNC: a hint for the thread; nothing is read by it.
         shared.driven.store(now, Ordering::Relaxed);
         port.work(now);
-        // The thread finds out by itself within the time that it stands back.
+        // The thread finds out by itself when it looks whether the application is idle.
         let next = port.next_deadline(now);
-        if next.is_some_and(|next| next + STAND_BACK < shared.thread_looks.load(Ordering::Relaxed)) {
+        if next.is_some_and(|next| next + IDLE_AFTER < shared.thread_looks.load(Ordering::Relaxed)) {
             shared.thread_looks.store(now, Ordering::Relaxed);
             shared.wake();
         }
@@ -174,7 +174,7 @@ fn serve(shared: &Shared, sockets: &[OwnedFd]) {
         }
         let now = shared.now();
         let idle = now.saturating_sub(shared.driven.load(Ordering::Relaxed));
-        watches_socket = idle >= STAND_BACK;
+        watches_socket = idle >= IDLE_AFTER;
         if watches_socket {
             let mut port = shared.lock();
             // An application may have driven the device while this waited for the lock: time does not go back.
@@ -186,7 +186,7 @@ fn serve(shared: &Shared, sockets: &[OwnedFd]) {
             // Under the lock, so that no application compares its deadline with an older time.
             shared.thread_looks.store(now + sleep, Ordering::Relaxed);
         } else {
-            sleep = STAND_BACK - idle;
+            sleep = IDLE_AFTER - idle;
             shared.thread_looks.store(now + sleep, Ordering::Relaxed);
         }
     }

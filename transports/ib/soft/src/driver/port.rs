@@ -41,7 +41,7 @@ pub struct EventTarget {
     pub object: usize,
 }
 
-/// Where what happens is told.
+/// Where completions and events are reported.
 #[derive(Default)]
 pub struct Targets {
     /// Of completion queues.
@@ -58,7 +58,7 @@ pub struct Targets {
 pub struct Port {
     /// The device.
     pub device: Device,
-    /// Where what happens is told.
+    /// Where completions and events are reported.
     pub targets: Targets,
     udp: Udp,
     /// The part of an address that is shared.
@@ -112,7 +112,7 @@ impl Port {
         self.udp.address()
     }
 
-    /// Receives, does what is due, sends, tells.
+    /// Receives, does what is due, sends, reports.
     pub(super) fn work(&mut self, now: Nanos) {
         for _ in 0..TURNS {
             let mut arrived = self.receive(now);
@@ -137,7 +137,7 @@ impl Port {
                 break;
             }
         }
-        self.tell();
+        self.report();
     }
 
     /// Takes what has arrived, a batch; how many packets.
@@ -201,8 +201,8 @@ impl Port {
         }
     }
 
-    /// Tells announcements and events to whom they concern.
-    pub fn tell(&mut self) {
+    /// Reports announcements and events to their objects.
+    pub fn report(&mut self) {
         while let Some(cq) = self.device.next_announced() {
             if let Some(CqTarget { channel: Some(channel), events }) = self.targets.cqs.get(&cq) {
                 channel.push(events.object);

@@ -97,12 +97,6 @@ impl Device {
         &self.resources.config
     }
 
-    /// Changes the addresses of its port, and says so by an event.
-    pub fn set_addresses(&mut self, addresses: Vec<IpAddr>) {
-        self.resources.config.addresses = addresses;
-        self.resources.events.push_back(Event::GidChange);
-    }
-
     /// Makes a protection domain.
     pub fn alloc_pd(&mut self) -> PdId {
         PdId(self.pds.insert(0))

@@ -9,6 +9,7 @@ use ucs::sync::fixed::AtomicU64;
 use slab::Slab;
 
 use super::PdId;
+use super::completion::Status;
 
 bitflags::bitflags! {
     /// What may be done with memory, or to a queue pair. The bits are those of the verbs.
@@ -43,6 +44,15 @@ pub enum Refused {
     Protection,
     /// The pieces are shorter than what goes there.
     Length,
+}
+
+impl From<Refused> for Status {
+    fn from(refused: Refused) -> Status {
+        match refused {
+            Refused::Protection => Status::LocalProtection,
+            Refused::Length => Status::LocalLength,
+        }
+    }
 }
 
 struct Region {

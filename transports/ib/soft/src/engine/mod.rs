@@ -7,6 +7,7 @@
 mod completion;
 mod device;
 mod events;
+mod gid;
 mod memory;
 mod psn;
 mod qp;
@@ -17,6 +18,7 @@ pub mod wire;
 pub use completion::{Completion, Opcode, Status};
 pub use device::{Device, Incoming, Refusal};
 pub use events::Event;
+pub use gid::{from_gid, to_gid};
 pub use memory::{Access, Atomic, Piece};
 pub use psn::Psn;
 pub use qp::{
@@ -26,7 +28,7 @@ pub use qp::{
 pub use receive::{Pieces, ReceiveRequest};
 pub use resources::{Config, Outgoing, Personality};
 
-/// Nanoseconds on the clock of whoever drives the device.
+/// Nanoseconds on the clock of the link that drives the device.
 pub type Nanos = u64;
 
 /// A protection domain.

@@ -9,6 +9,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use crc32fast::Hasher;
 
+use crate::engine::to_gid;
 use crate::engine::wire::BTH_LENGTH;
 
 /// Bytes of the CRC.
@@ -51,8 +52,8 @@ pub fn icrc(route: &Route, packet: &[u8]) -> u32 {
             ip[0] = 0x6f;
             ip[4..6].copy_from_slice(&udp_length.to_be_bytes());
             ip[6] = 17;
-            ip[8..24].copy_from_slice(&wide(source));
-            ip[24..40].copy_from_slice(&wide(destination));
+            ip[8..24].copy_from_slice(&to_gid(source));
+            ip[24..40].copy_from_slice(&to_gid(destination));
             hasher.update(&ip);
         }
     }
@@ -69,13 +70,6 @@ pub fn icrc(route: &Route, packet: &[u8]) -> u32 {
     hasher.update(&masked[..head.len()]);
     hasher.update(rest);
     hasher.finalize()
-}
-
-fn wide(address: IpAddr) -> [u8; 16] {
-    match address {
-        IpAddr::V4(address) => address.to_ipv6_mapped().octets(),
-        IpAddr::V6(address) => address.octets(),
-    }
 }
 
 /// Adds the CRC to a packet.

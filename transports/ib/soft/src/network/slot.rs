@@ -1,7 +1,7 @@
 //! An address that several processes of one user share: each has a slot, which is part of the numbers of its queue pairs.
 //!
-//! For `udp`. The system hands a packet to any of the sockets on the address; who gets one of another slot passes it on, over a Unix
-//! socket in a directory that only this user may use. A slot is a locked file, so that a process that dies leaves it free.
+//! For `udp`. The kernel hands a packet to any of the sockets on the address; a process that gets one of another slot passes it on, over a
+//! Unix socket in a directory that only this user may use. A slot is a locked file, so that a process that dies leaves it free.
 
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io;
@@ -14,6 +14,7 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{FlockOperation, flock};
 
 use crate::engine::wire::{BTH_LENGTH, LARGEST_HEADERS, destination_qp};
+use crate::engine::{from_gid, to_gid};
 
 /// Bits of a queue pair's number behind those of the slot.
 pub const NUMBER_BITS: u32 = 14;
@@ -28,7 +29,7 @@ pub const LARGEST_PASSED: usize = HEAD + LARGEST_HEADERS + 4096;
 pub struct Slot {
     number: u32,
     directory: PathBuf,
-    door: UnixDatagram,
+    socket: UnixDatagram,
     _lock: File,
 }
 
@@ -53,9 +54,9 @@ impl Slot {
             let path = directory.join(number.to_string());
             // That of a process that was killed.
             let _ = std::fs::remove_file(&path);
-            let door = UnixDatagram::bind(&path)?;
-            door.set_nonblocking(true)?;
-            return Ok(Slot { number, directory, door, _lock: lock });
+            let socket = UnixDatagram::bind(&path)?;
+            socket.set_nonblocking(true)?;
+            return Ok(Slot { number, directory, socket, _lock: lock });
         }
         Err(io::Error::other(format!("{SLOTS} processes share {address} already")))
     }
@@ -74,28 +75,22 @@ impl Slot {
     pub fn pass_on(&self, source: IpAddr, packet: &[u8]) {
         let Some(number) = destination_qp(packet) else { return };
         let mut bytes = Vec::with_capacity(HEAD + packet.len());
-        let wide = match source {
-            IpAddr::V4(address) => address.to_ipv6_mapped(),
-            IpAddr::V6(address) => address,
-        };
-        bytes.extend_from_slice(&wide.octets());
+        bytes.extend_from_slice(&to_gid(source));
         bytes.extend_from_slice(packet);
-        let _ = self.door.send_to(&bytes, self.directory.join((number >> NUMBER_BITS).to_string()));
+        let _ = self.socket.send_to(&bytes, self.directory.join((number >> NUMBER_BITS).to_string()));
     }
 
     /// A packet that another process passed on, and its sender.
     pub fn receive<'a>(&self, buffer: &'a mut [u8]) -> Option<(IpAddr, &'a [u8])> {
-        let length = self.door.recv(buffer).ok()?;
+        let length = self.socket.recv(buffer).ok()?;
         let (head, packet) = buffer[..length].split_first_chunk::<HEAD>()?;
-        let source = std::net::Ipv6Addr::from(*head);
-        let source = source.to_ipv4_mapped().map_or(IpAddr::V6(source), IpAddr::V4);
-        (packet.len() >= BTH_LENGTH).then_some((source, packet))
+        (packet.len() >= BTH_LENGTH).then_some((from_gid(*head), packet))
     }
 }
 
 impl AsFd for Slot {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.door.as_fd()
+        self.socket.as_fd()
     }
 }
 

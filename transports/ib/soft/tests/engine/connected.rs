@@ -201,3 +201,66 @@ fn a_queue_that_waits_for_solicited_messages_learns_of_these_alone() {
         assert_eq!(pair.net.device(1).next_announced(), is_solicited.then_some(cq));
     }
 }
+
+#[test]
+fn receive_buffers_of_a_shared_queue_are_in_its_domain() {
+    use uct_ib_soft::engine::QpConfig;
+    let setup = Setup::default();
+    let mut pair = setup.unconnected();
+    let begin = pair.sides[1].address();
+    let device = pair.net.device(1);
+    let other = device.alloc_pd();
+    let srq = device.create_srq(other, 4).expect("a queue");
+    // SAFETY: the side keeps the memory as long as the network.
+    let key = unsafe { device.register(other, begin, MEMORY as u64, setup.access) }.expect("registered");
+    let config = *device.query_qp(pair.sides[1].qp).expect("it is there").1;
+    let qp = device.create_qp(QpConfig { srq: Some(srq), ..config }).expect("a queue pair");
+    let side = &mut pair.sides[1];
+    (side.qp, side.srq, side.key) = (qp, Some(srq), key);
+    (0..2).for_each(|side| pair.connect(side, &setup.attributes, QpState::ReadyToSend));
+    pair.receive(1, 7, 0, 64);
+    pair.post(0, request(1, SendKind::Send, SendData::Inline(vec![3; 8]))).expect("posted");
+    assert_eq!((pair.wait(1).status, pair.wait(0).status), (Status::Success, Status::Success));
+    assert_eq!(pair.sides[1].memory[..8], [3; 8]);
+}
+
+#[test]
+fn a_queue_pair_may_have_every_request_complete() {
+    use uct_ib_soft::engine::{Path, QpConfig, QpKind};
+    for kind in [QpKind::Rc, QpKind::Ud] {
+        let setup = Setup { kind, ..Setup::default() };
+        let mut pair = setup.unconnected();
+        let config = *pair.net.device(0).query_qp(pair.sides[0].qp).expect("it is there").1;
+        let all = QpConfig { signals_all: true, ..config };
+        pair.sides[0].qp = pair.net.device(0).create_qp(all).expect("a queue pair");
+        (0..2).for_each(|side| pair.connect(side, &setup.attributes, QpState::ReadyToSend));
+        let path = Path { destination: crate::net::address(1), source_index: 0 };
+        let send = match kind {
+            QpKind::Rc => SendKind::Write(pair.sides[1].target(0)),
+            QpKind::Ud => SendKind::Datagram { path, qp: pair.sides[1].qp, qkey: setup.attributes.qkey },
+        };
+        let unsignaled = SendRequest { is_signaled: false, ..request(9, send, SendData::Inline(vec![1])) };
+        pair.post(0, unsignaled).expect("posted");
+        assert_eq!(pair.wait(0).wr_id, 9);
+    }
+}
+
+#[test]
+fn completions_end_with_the_reset_or_the_end_of_their_queue_pair() {
+    use uct_ib_soft::engine::{Attributes, Mask};
+    for is_reset in [true, false] {
+        let mut pair = Setup::default().pair();
+        let write = SendKind::Write(pair.sides[1].target(0));
+        pair.post(0, request(1, write, SendData::Inline(vec![1]))).expect("posted");
+        pair.idle(SECOND);
+        let qp = pair.sides[0].qp;
+        let device = pair.net.device(0);
+        let ended = if is_reset {
+            device.modify_qp(qp, &Attributes::default(), Mask::STATE)
+        } else {
+            device.destroy_qp(qp)
+        };
+        assert_eq!(ended, Ok(()));
+        assert_eq!(pair.poll(0), None, "reset: {is_reset}");
+    }
+}

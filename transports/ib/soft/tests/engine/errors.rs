@@ -302,3 +302,16 @@ fn transitions_need_their_attributes_and_take_no_others() {
     assert_eq!(device.modify_qp(qp, &wrong, init), Err(Refusal::Invalid));
     assert_eq!(device.modify_qp(qp, &to(QpState::Init), init), Ok(()));
 }
+
+#[test]
+fn a_read_into_memory_that_the_device_may_not_write_fails_here() {
+    let mut pair = Setup::default().pair();
+    let (pd, begin) = (pair.sides[0].pd, pair.sides[0].address());
+    // SAFETY: the side keeps the memory as long as the network.
+    let lkey = unsafe { pair.net.device(0).register(pd, begin, 8, Access::REMOTE_READ) }.expect("registered");
+    let data = SendData::Pieces([Piece { address: begin, length: 8, lkey }].into_iter().collect());
+    let sent = pair.net.sent;
+    pair.post(0, request(1, SendKind::Read(pair.sides[1].target(0)), data)).expect("posted");
+    assert_eq!(pair.wait(0).status, Status::LocalProtection);
+    assert_eq!(pair.net.sent, sent, "the peer was not asked");
+}

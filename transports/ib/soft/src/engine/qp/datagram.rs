@@ -7,7 +7,8 @@ use std::net::IpAddr;
 
 use super::super::completion::{Completion, Opcode, Status};
 use super::super::device::Incoming;
-use super::super::memory::{Access, Refused};
+use super::super::gid::to_gid;
+use super::super::memory::Refused;
 use super::super::psn::Psn;
 use super::super::resources::Resources;
 use super::super::wire::{BTH_LENGTH, Deth, Headers, Kind, Part};
@@ -31,11 +32,7 @@ impl Qp {
                     }
                 }
                 Err(refused) => {
-                    let status = match refused {
-                        Refused::Protection => Status::LocalProtection,
-                        Refused::Length => Status::LocalLength,
-                    };
-                    self.report_send(resources, &request, status, 0);
+                    self.report_send(resources, &request, refused.into(), 0);
                     self.attributes.state = QpState::SendQueueError;
                     self.flush_sends(resources);
                     return false;
@@ -58,10 +55,7 @@ impl Qp {
                 place.copy_from_slice(bytes);
                 Ok(())
             }
-            SendData::Pieces(pieces) => {
-                resources.memory.check_pieces(self.config.pd, pieces, Access::empty())?;
-                resources.memory.gather(self.config.pd, pieces, 0, place)
-            }
+            SendData::Pieces(pieces) => resources.memory.gather(self.config.pd, pieces, 0, place),
         })?;
         self.send(resources, path, bytes);
         Ok(())
@@ -87,7 +81,7 @@ impl Qp {
         }
         let Some(request) = self.take_receive(resources) else { return };
         let route = route(packet);
-        let pd = self.config.pd;
+        let pd = self.receive_domain(resources);
         let written = resources
             .memory
             .scatter(pd, &request.pieces, 0, &route)
@@ -97,8 +91,7 @@ impl Qp {
         let status = match written {
             Ok(()) => Status::Success,
             Err(Refused::Length) if self.config.srq.is_none() => return self.receives.put_back(request),
-            Err(Refused::Length) => Status::LocalLength,
-            Err(Refused::Protection) => Status::LocalProtection,
+            Err(refused) => refused.into(),
         };
         let mut completion = Completion::new(self.number, request.wr_id, status, Opcode::Receive);
         completion.length = (ROUTE_LENGTH + payload.len()) as u32;
@@ -136,18 +129,11 @@ fn route(packet: &Incoming<'_>) -> [u8; ROUTE_LENGTH] {
             route[4..6].copy_from_slice(&length.to_be_bytes());
             route[6] = 17;
             route[7] = 64;
-            route[8..24].copy_from_slice(&wide(source));
-            route[24..40].copy_from_slice(&wide(destination));
+            route[8..24].copy_from_slice(&to_gid(source));
+            route[24..40].copy_from_slice(&to_gid(destination));
         }
     }
     route
-}
-
-fn wide(address: IpAddr) -> [u8; 16] {
-    match address {
-        IpAddr::V4(address) => address.to_ipv6_mapped().octets(),
-        IpAddr::V6(address) => address.octets(),
-    }
 }
 
 /// The checksum of an IPv4 header whose own field is 0.

@@ -262,6 +262,12 @@ impl Qp {
         }
     }
 
+    /// The domain of the memory of receive requests: that of the shared queue, if there is one.
+    fn receive_domain(&self, resources: &Resources) -> PdId {
+        let shared = self.config.srq.and_then(|srq| resources.srqs.get(srq.0));
+        shared.map_or(self.config.pd, |queue| queue.pd)
+    }
+
     fn report_receive(&self, resources: &mut Resources, wr_id: u64, status: Status) {
         let completion = Completion::new(self.number, wr_id, status, Opcode::Receive);
         resources.complete(self.config.receive_cq, completion, false);

@@ -306,10 +306,7 @@ impl Qp {
     /// The next request cannot be executed on this side.
     fn refuse_next(&mut self, refused: Refused, resources: &mut Resources) {
         let next = self.requester.next;
-        self.requester.queue[next].failed = Some(match refused {
-            Refused::Protection => Status::LocalProtection,
-            Refused::Length => Status::LocalLength,
-        });
+        self.requester.queue[next].failed = Some(refused.into());
         self.report_failed_front(resources);
     }
 
@@ -429,9 +426,7 @@ impl Qp {
             return;
         }
         if let Err(refused) = resources.memory.scatter(self.config.pd, pieces, offset, payload) {
-            let status =
-                if refused == Refused::Length { Status::LocalLength } else { Status::LocalProtection };
-            self.fail_front(status, resources);
+            self.fail_front(refused.into(), resources);
             return;
         }
         self.answer_arrived(is_last, resources, now);

@@ -258,12 +258,14 @@ impl Qp {
             Some(Message::Send { request, received }) => (request, received),
             _ => (self.take_receive(resources).ok_or(Refusal::NotReady)?, 0),
         };
-        if let Err(refused) = resources.memory.scatter(self.config.pd, &request.pieces, received, payload) {
-            let (status, nak) = match refused {
-                Refused::Length => (Status::LocalLength, Nak::InvalidRequest),
-                Refused::Protection => (Status::LocalProtection, Nak::RemoteOperation),
+        if let Err(refused) =
+            resources.memory.scatter(self.receive_domain(resources), &request.pieces, received, payload)
+        {
+            let nak = match refused {
+                Refused::Length => Nak::InvalidRequest,
+                Refused::Protection => Nak::RemoteOperation,
             };
-            self.report_receive(resources, request.wr_id, status);
+            self.report_receive(resources, request.wr_id, refused.into());
             return Err(Refusal::Fatal(nak));
         }
         let received = received + payload.len() as u64;
