@@ -120,7 +120,7 @@ fn wait_for(port: u16, server: u32) {
             return;
         }
         assert!(Instant::now() < deadline, "the server does not listen on {port}");
-        // A server that failed is told by who waits for its end.
+        // The caller reports a server that failed when it waits for its end.
         let stat = std::fs::read_to_string(format!("/proc/{server}/stat")).unwrap_or_default();
         if stat.is_empty() || stat.contains(") Z ") {
             return;

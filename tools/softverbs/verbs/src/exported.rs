@@ -5,7 +5,7 @@ use std::ffi::{c_char, c_int, c_uint, c_void};
 use uct_ib_abi::*;
 use uct_ib_soft::abi;
 
-/// The first that a program calls: what the device warns of from here on is told on standard error.
+/// A program calls this function first: warnings of the device go to standard error from here on.
 // SAFETY: no other code of this library has the name.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_get_device_list(count: *mut c_int) -> *mut *mut ibv_device {

@@ -1,4 +1,4 @@
-//! Names of numbers, for people.
+//! Human-readable names of statuses, events and node types.
 
 use std::ffi::{CStr, c_char, c_int};
 
