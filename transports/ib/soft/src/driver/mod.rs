@@ -5,9 +5,11 @@
 
 mod notices;
 mod port;
+mod stand_back;
 
 use std::io;
 use std::net::IpAddr;
+use std::num::NonZeroU64;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
@@ -20,9 +22,8 @@ use crate::engine::Nanos;
 
 pub use notices::{Acknowledgements, Notices};
 pub use port::{CqTarget, EventTarget, Port, Targets};
+use stand_back::{LONGEST_INTERVAL, StandBack};
 
-/// The thread takes over from an application that has not driven the device for so long.
-const IDLE_AFTER: Nanos = 1_000_000;
 /// The thread looks at least so often, whatever the deadlines say.
 const LONGEST_SLEEP: Nanos = 1_000_000_000;
 
@@ -103,7 +104,7 @@ impl Driver {
         port.work(now);
         // The thread finds out by itself when it looks whether the application is idle.
         let next = port.next_deadline(now);
-        if next.is_some_and(|next| next + IDLE_AFTER < shared.thread_looks.load(Ordering::Relaxed)) {
+        if next.is_some_and(|next| next + LONGEST_INTERVAL < shared.thread_looks.load(Ordering::Relaxed)) {
             shared.thread_looks.store(now, Ordering::Relaxed);
             shared.wake();
         }
@@ -156,8 +157,11 @@ impl Shared {
 
 /// The thread: it works when something arrives or is due, unless an application does.
 fn serve(shared: &Shared, sockets: &[OwnedFd]) {
+    // Otherwise the system may add 50 us to each of the short waits.
+    let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
     let mut sleep = LONGEST_SLEEP;
     let mut watches_socket = true;
+    let mut stand_back = StandBack::default();
     loop {
         let timeout = Duration::from_nanos(sleep.min(LONGEST_SLEEP));
         let timeout =
@@ -174,8 +178,12 @@ fn serve(shared: &Shared, sockets: &[OwnedFd]) {
         }
         let now = shared.now();
         let idle = now.saturating_sub(shared.driven.load(Ordering::Relaxed));
-        watches_socket = idle >= IDLE_AFTER;
-        if watches_socket {
+        let aside = stand_back.look(idle);
+        watches_socket = aside.is_none();
+        if let Some(interval) = aside {
+            sleep = interval;
+            shared.thread_looks.store(now + sleep, Ordering::Relaxed);
+        } else {
             let mut port = shared.lock();
             // An application may have driven the device while this waited for the lock: time does not go back.
             let now = shared.now();
@@ -184,9 +192,6 @@ fn serve(shared: &Shared, sockets: &[OwnedFd]) {
                 .next_deadline(now)
                 .map_or(LONGEST_SLEEP, |deadline| deadline.saturating_sub(shared.now()));
             // Under the lock, so that no application compares its deadline with an older time.
-            shared.thread_looks.store(now + sleep, Ordering::Relaxed);
-        } else {
-            sleep = IDLE_AFTER - idle;
             shared.thread_looks.store(now + sleep, Ordering::Relaxed);
         }
     }
