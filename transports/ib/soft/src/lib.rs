@@ -8,6 +8,7 @@ pub mod engine;
 #[cfg(feature = "testing")]
 mod fuzz;
 pub mod network;
+mod script;
 mod settings;
 
 /// For the tests and fuzz targets of this project. No version promises anything about it.

@@ -6,7 +6,7 @@ use std::net::IpAddr;
 use std::sync::OnceLock;
 
 use crate::driver::Options;
-use crate::network::faults::Rates;
+use crate::script::Script;
 
 /// What the variables say.
 pub struct Settings {
@@ -65,37 +65,11 @@ impl Settings {
             };
         }
         if let Some(faults) = given("SOFTVERBS_FAULTS") {
-            (self.options.faults, self.options.seed) =
-                parse_faults(&faults).map_err(|error| format!("SOFTVERBS_FAULTS={faults}: {error}"))?;
+            self.options.faults =
+                Script::parse(&faults).map_err(|error| format!("SOFTVERBS_FAULTS={faults}: {error}"))?;
         }
         Ok(())
     }
-}
-
-/// Faults as in `seed=7 loss=1% duplicate=0.5% reorder=2% corrupt=0.1%`.
-fn parse_faults(text: &str) -> Result<(Rates, u64), String> {
-    let (mut rates, mut seed) = (Rates::default(), 0);
-    for word in text.split_whitespace() {
-        let (name, value) = word.split_once('=').ok_or(format!("`{word}` is not name=value"))?;
-        let rate = || {
-            let number = value.strip_suffix('%').and_then(|number| number.parse::<f64>().ok());
-            let share = number.filter(|number| (0.0..=100.0).contains(number));
-            share.map(|share| share / 100.0).ok_or(format!("`{value}` of {name} is not a share, as 1% is"))
-        };
-        match name {
-            "seed" => seed = value.parse().map_err(|_| format!("`{value}` of seed is not a number"))?,
-            "loss" => rates.loss = rate()?,
-            "duplicate" => rates.duplicate = rate()?,
-            "reorder" => rates.reorder = rate()?,
-            "corrupt" => rates.corrupt = rate()?,
-            _ => {
-                return Err(format!(
-                    "there is no fault `{name}`: seed, loss, duplicate, reorder and corrupt are"
-                ));
-            }
-        }
-    }
-    Ok((rates, seed))
 }
 
 #[cfg(test)]
@@ -118,14 +92,12 @@ mod tests {
             ("SOFTVERBS_NAME", "mlx5_0"),
             ("SOFTVERBS_ADDRESS", "10.0.0.5"),
             ("SOFTVERBS_THREAD", "no"),
-            ("SOFTVERBS_FAULTS", "seed=7 loss=1% duplicate=0.5% reorder=2% corrupt=100%"),
+            ("SOFTVERBS_FAULTS", "seed=7 loss=1% kill-qp@3"),
         ]);
         assert_eq!((settings.name.as_str(), settings.error()), ("mlx5_0", None));
         assert_eq!(settings.options.address, Some(IpAddr::from([10, 0, 0, 5])));
         assert!(settings.options.is_inline);
-        assert_eq!(settings.options.seed, 7);
-        let expected = Rates { loss: 0.01, duplicate: 0.005, reorder: 0.02, corrupt: 1.0 };
-        assert_eq!(settings.options.faults, expected);
+        assert_eq!(Ok(settings.options.faults), Script::parse("seed=7 loss=1% kill-qp@3"));
     }
 
     #[test]
@@ -137,9 +109,7 @@ mod tests {
             ("SOFTVERBS_ADDRESS", "ff02::1", "of this machine"),
             ("SOFTVERBS_THREAD", "1", "yes or no"),
             ("SOFTVERBS_FAULTS", "loss=1", "is not a share"),
-            ("SOFTVERBS_FAULTS", "loss=101%", "is not a share"),
             ("SOFTVERBS_FAULTS", "lost=1%", "there is no fault `lost`"),
-            ("SOFTVERBS_FAULTS", "loss", "name=value"),
         ] {
             let settings = read(&[(name, value)]);
             let error = settings.error().expect("it is none");

@@ -19,6 +19,8 @@ pub fn errno(refusal: Refusal) -> c_int {
         Refusal::NotFound | Refusal::Invalid => libc::EINVAL,
         Refusal::InUse => libc::EBUSY,
         Refusal::Full => libc::ENOMEM,
+        Refusal::Failed => libc::EIO,
+        Refusal::Planned(number) => number,
     }
 }
 
@@ -91,6 +93,9 @@ pub fn attributes(attr: &ibv_qp_attr, mask: Mask) -> Option<Attributes> {
     let mut attributes = Attributes::default();
     if mask.contains(Mask::STATE) {
         attributes.state = state(attr.qp_state)?;
+    }
+    if mask.contains(Mask::CURRENT_STATE) {
+        attributes.current_state = state(attr.cur_qp_state)?;
     }
     if mask.contains(Mask::PATH) {
         attributes.path = path(&attr.ah_attr)?;
@@ -206,6 +211,14 @@ mod tests {
             assert_eq!(state(number).map(|state| state as c_int), Some(number));
         }
         assert!(state(7).is_none());
+        for (status, name) in Status::FAILURES {
+            let text = super::super::words::ibv_wc_status_str(*status as c_int);
+            // SAFETY: it is a text of the library.
+            let text = unsafe { std::ffi::CStr::from_ptr(text) };
+            assert_ne!(text, c"unknown", "{name}");
+        }
+        let numbers: Vec<c_int> = Status::FAILURES.iter().map(|failure| failure.0 as c_int).collect();
+        assert_eq!(numbers, (IBV_WC_LOC_LEN_ERR..=IBV_WC_TM_RNDV_INCOMPLETE).collect::<Vec<_>>());
         assert_eq!(Status::RnrRetryExceeded as c_int, IBV_WC_RNR_RETRY_EXC_ERR);
         assert_eq!(Status::General as c_int, IBV_WC_GENERAL_ERR);
         assert_eq!(Opcode::FetchAdd as c_int, IBV_WC_FETCH_ADD);

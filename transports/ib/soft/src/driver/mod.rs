@@ -19,6 +19,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use ucs::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use crate::engine::Nanos;
+use crate::script::Script;
 
 pub use notices::{Acknowledgements, Notices};
 pub use port::{CqTarget, EventTarget, Port, Targets};
@@ -35,10 +36,8 @@ pub struct Options {
     pub address: Option<IpAddr>,
     /// Whether no thread is started: then the device works in calls of the application only.
     pub is_inline: bool,
-    /// What goes wrong, and from which seed.
-    pub faults: crate::network::faults::Rates,
-    /// The seed of what goes wrong.
-    pub seed: u64,
+    /// What goes wrong.
+    pub faults: Script,
 }
 
 /// A device that works.
@@ -159,7 +158,8 @@ impl Shared {
 fn serve(shared: &Shared, sockets: &[OwnedFd]) {
     // Otherwise the system may add 50 us to each of the short waits.
     let _ = rustix::thread::set_current_timer_slack(NonZeroU64::new(1));
-    let mut sleep = LONGEST_SLEEP;
+    // The first look is at once: something may be planned for soon.
+    let mut sleep = 0;
     let mut watches_socket = true;
     let mut stand_back = StandBack::default();
     loop {

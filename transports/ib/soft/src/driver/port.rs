@@ -2,7 +2,7 @@
 //!
 //! For the driver and for `abi`.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io;
 use std::net::IpAddr;
 use std::os::fd::{AsFd, OwnedFd};
@@ -13,6 +13,7 @@ use crate::engine::{Config, CqId, Device, Event, Incoming, Nanos, Outgoing, Pers
 use crate::network::faults::{Faults, Rates};
 use crate::network::slot::{LARGEST_PASSED, NUMBER_BITS, Slot};
 use crate::network::udp::Udp;
+use crate::script::Script;
 
 /// Packets of the device before those that have arrived are looked at again.
 const BUDGET: usize = 32;
@@ -67,8 +68,10 @@ pub struct Port {
     leaving: VecDeque<Outgoing>,
     /// Packets for this device itself, which need no socket.
     own: VecDeque<Outgoing>,
-    /// Packets that leave later.
-    late: VecDeque<(Nanos, Outgoing)>,
+    /// Packets that leave later: when, and in which order those of the same time.
+    late: BTreeMap<(Nanos, u64), Outgoing>,
+    /// Packets that were late so far.
+    late_count: u64,
     faults: Option<Faults>,
     /// Whether the device could have sent more than its turn was.
     has_more: bool,
@@ -88,15 +91,19 @@ impl Port {
             first_qp: slot.as_ref().map_or(0, Slot::first_qp) | fastrand::u32(..) & ((1 << qp_bits) - 1),
             qp_bits,
         };
-        let faults = (options.faults != Rates::default()).then(|| Faults::new(options.faults, options.seed));
+        let Script { rates, plan } = options.faults.clone();
+        let faults = (rates != Rates::default()).then(|| Faults::new(rates, plan.seed));
+        let mut device = Device::new(config);
+        device.plan(plan);
         Ok(Port {
-            device: Device::new(config),
+            device,
             targets: Targets::default(),
             udp,
             slot,
             leaving: VecDeque::new(),
             own: VecDeque::new(),
-            late: VecDeque::new(),
+            late: BTreeMap::new(),
+            late_count: 0,
             faults,
             has_more: false,
         })
@@ -122,10 +129,9 @@ impl Port {
                 self.device.receive(Incoming { source: *source, destination: *destination, bytes }, now);
                 arrived += 1;
             }
-            while self.late.front().is_some_and(|(time, _)| *time <= now) {
-                if let Some((_, packet)) = self.late.pop_front() {
-                    self.leave(packet);
-                }
+            while let Some(first) = self.late.first_entry().filter(|first| first.key().0 <= now) {
+                let packet = first.remove();
+                self.leave(packet);
             }
             // What the socket does not take waits, and the device with it.
             self.has_more = self.leaving.is_empty() && self.device.run(now, BUDGET);
@@ -169,7 +175,7 @@ impl Port {
         if !self.leaving.is_empty() {
             return Some(now + SOCKET_FULL);
         }
-        let late = self.late.front().map(|(time, _)| *time);
+        let late = self.late.keys().next().map(|(time, _)| *time);
         self.device.next_deadline().into_iter().chain(late).min()
     }
 
@@ -182,8 +188,10 @@ impl Port {
                 continue;
             }
             let packet = packet.clone();
-            if copy.is_late {
-                self.late.push_back((now + LATE, packet));
+            let delay = copy.delay + if copy.is_late { LATE } else { 0 };
+            if delay > 0 {
+                self.late_count += 1;
+                self.late.insert((now + delay, self.late_count), packet);
             } else {
                 self.leave(packet);
             }

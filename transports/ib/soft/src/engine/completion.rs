@@ -16,6 +16,8 @@ pub enum Status {
     LocalLength = 1,
     /// The queue pair cannot do this.
     LocalOperation = 2,
+    /// The end-to-end context cannot do this.
+    LocalEecOperation = 3,
     /// A local key, range or permission is wrong.
     LocalProtection = 4,
     /// Never executed, because the queue pair failed.
@@ -52,6 +54,39 @@ pub enum Status {
     ResponseTimeout = 20,
     /// Another failure.
     General = 21,
+    /// Tag matching failed.
+    TagMatching = 22,
+    /// Software has to complete a rendezvous of tag matching.
+    TagRendezvous = 23,
+}
+
+impl Status {
+    /// Each failure, with the verbs' name without `IBV_WC_`.
+    pub const FAILURES: &[(Status, &str)] = &[
+        (Status::LocalLength, "LOC_LEN_ERR"),
+        (Status::LocalOperation, "LOC_QP_OP_ERR"),
+        (Status::LocalEecOperation, "LOC_EEC_OP_ERR"),
+        (Status::LocalProtection, "LOC_PROT_ERR"),
+        (Status::Flushed, "WR_FLUSH_ERR"),
+        (Status::MemoryWindowBind, "MW_BIND_ERR"),
+        (Status::BadResponse, "BAD_RESP_ERR"),
+        (Status::LocalAccess, "LOC_ACCESS_ERR"),
+        (Status::RemoteInvalidRequest, "REM_INV_REQ_ERR"),
+        (Status::RemoteAccess, "REM_ACCESS_ERR"),
+        (Status::RemoteOperation, "REM_OP_ERR"),
+        (Status::RetryExceeded, "RETRY_EXC_ERR"),
+        (Status::RnrRetryExceeded, "RNR_RETRY_EXC_ERR"),
+        (Status::LocalRddViolation, "LOC_RDD_VIOL_ERR"),
+        (Status::RemoteInvalidRdRequest, "REM_INV_RD_REQ_ERR"),
+        (Status::RemoteAborted, "REM_ABORT_ERR"),
+        (Status::InvalidEecn, "INV_EECN_ERR"),
+        (Status::InvalidEecState, "INV_EEC_STATE_ERR"),
+        (Status::Fatal, "FATAL_ERR"),
+        (Status::ResponseTimeout, "RESP_TIMEOUT_ERR"),
+        (Status::General, "GENERAL_ERR"),
+        (Status::TagMatching, "TM_ERR"),
+        (Status::TagRendezvous, "TM_RNDV_INCOMPLETE"),
+    ];
 }
 
 /// What a completion is of. The numbers are those of the verbs.
@@ -192,6 +227,11 @@ impl CompletionQueue {
     /// Forgets the completions of a queue pair, as its reset and its end do.
     pub fn forget(&mut self, qp: u32) {
         self.entries.retain(|completion| completion.qp != qp);
+    }
+
+    /// It fails as for lack of room. Whether it had not before.
+    pub fn overrun(&mut self) -> bool {
+        !std::mem::replace(&mut self.is_overrun, true)
     }
 
     /// Whether it failed for lack of room.

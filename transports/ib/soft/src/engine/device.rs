@@ -9,6 +9,7 @@ use slab::Slab;
 
 use super::completion::{Completion, CompletionQueue};
 use super::events::Event;
+use super::faults::{FaultPlan, Faults, Incident, Verb};
 use super::memory::Access;
 use super::qp::{Attributes, Mask, PostRefused, Qp, QpConfig, QpKind, QpState, Refused, SendRequest};
 use super::receive::{ReceiveRequest, SharedQueue};
@@ -45,6 +46,12 @@ pub enum Refusal {
     /// There is no room.
     #[error("no room")]
     Full,
+    /// The device or the object has failed.
+    #[error("it has failed")]
+    Failed,
+    /// It was planned so, with this error number.
+    #[error("refused by plan, with error number {0}")]
+    Planned(i32),
 }
 
 impl From<PostRefused> for Refusal {
@@ -90,6 +97,28 @@ impl Device {
             ready: VecDeque::new(),
             timers: BTreeSet::new(),
         }
+    }
+
+    /// Has this go wrong from now on. What was planned before is forgotten.
+    pub fn plan(&mut self, plan: FaultPlan) {
+        self.resources.faults = (!plan.is_empty()).then(|| Box::new(Faults::new(plan)));
+    }
+
+    /// Whether a call may begin. Calls that post or modify ask by themselves; those that make something have to be asked for.
+    ///
+    /// # Errors
+    /// [`Refusal::Failed`]: the device has failed. [`Refusal::Planned`].
+    pub fn admit(&mut self, verb: Verb) -> Result<(), Refusal> {
+        if self.resources.is_failed {
+            return Err(Refusal::Failed);
+        }
+        let refused = self.resources.faults.as_mut().and_then(|faults| faults.refuse(verb));
+        refused.map_or(Ok(()), |errno| Err(Refusal::Planned(errno)))
+    }
+
+    /// Whether the port carries traffic.
+    pub fn is_up(&self) -> bool {
+        self.resources.is_up
     }
 
     /// What it was made of.
@@ -229,7 +258,11 @@ impl Device {
     /// # Errors
     /// [`Refusal::Full`], [`Refusal::NotFound`].
     pub fn post_srq_receive(&mut self, srq: SrqId, request: ReceiveRequest) -> Result<(), Refusal> {
+        self.admit(Verb::PostSharedReceive)?;
         let queue = self.resources.srqs.get_mut(srq.0).ok_or(Refusal::NotFound)?;
+        if queue.is_failed {
+            return Err(Refusal::Failed);
+        }
         if queue.push(request) { Ok(()) } else { Err(Refusal::Full) }
     }
 
@@ -297,6 +330,12 @@ impl Device {
     /// [`Refusal::NotFound`]; [`Refusal::Invalid`]: no such transition, an attribute that it needs is missing, one that it
     /// does not take is there, a value is out of range.
     pub fn modify_qp(&mut self, qp: u32, attributes: &Attributes, mask: Mask) -> Result<(), Refusal> {
+        // What ends a queue pair goes through even if the device has failed.
+        let is_end =
+            mask.contains(Mask::STATE) && matches!(attributes.state, QpState::Reset | QpState::Error);
+        if !(is_end && self.resources.is_failed) {
+            self.admit(Verb::ModifyQp)?;
+        }
         self.with(qp, |qp, resources| qp.modify(attributes, mask, resources)).ok_or(Refusal::NotFound)??;
         Ok(())
     }
@@ -335,6 +374,7 @@ impl Device {
     /// # Errors
     /// [`Refusal::NotFound`], [`Refusal::Full`]; [`Refusal::Invalid`]: the state does not permit it, or it is too large.
     pub fn post_send(&mut self, qp: u32, request: SendRequest) -> Result<(), Refusal> {
+        self.admit(Verb::PostSend)?;
         self.with(qp, |qp, resources| qp.post_send(request, resources)).ok_or(Refusal::NotFound)??;
         Ok(())
     }
@@ -344,12 +384,16 @@ impl Device {
     /// # Errors
     /// As [`Device::post_send`].
     pub fn post_receive(&mut self, qp: u32, request: ReceiveRequest) -> Result<(), Refusal> {
+        self.admit(Verb::PostReceive)?;
         self.with(qp, |qp, resources| qp.post_receive(request, resources)).ok_or(Refusal::NotFound)??;
         Ok(())
     }
 
     /// Takes a packet that arrived, or drops it where the specification has it dropped.
     pub fn receive(&mut self, packet: Incoming<'_>, now: Nanos) {
+        if !self.resources.is_up {
+            return;
+        }
         let Ok((headers, payload)) = Headers::decode(packet.bytes) else { return };
         if headers.pkey != DEFAULT_PKEY || payload.len() > self.resources.config.mtu as usize {
             return;
@@ -369,7 +413,7 @@ impl Device {
                 Kind::ReadResponse => qp.read_answered(&headers, payload, resources, now),
                 Kind::AtomicAcknowledge => {
                     if let Some(value) = headers.original {
-                        qp.atomic_answered(headers.psn, value, resources, now);
+                        qp.atomic_answered(&headers, value, resources, now);
                     }
                 }
                 _ => qp.receive_request(&headers, payload, resources),
@@ -379,6 +423,15 @@ impl Device {
 
     /// Does what is due, and puts about so many packets at most out for [`Device::next_outgoing`]. Whether more could leave now.
     pub fn run(&mut self, now: Nanos, budget: usize) -> bool {
+        if let Some(faults) = &mut self.resources.faults {
+            self.resources
+                .incidents
+                .extend(faults.take_due(now).into_iter().map(|incident| (incident, None)));
+            self.settle();
+        }
+        if self.resources.is_failed {
+            return false;
+        }
         while let Some(&timer) = self.timers.first().filter(|timer| timer.0 <= now) {
             self.timers.remove(&timer);
             self.with(timer.1, |qp, resources| {
@@ -399,6 +452,7 @@ impl Device {
                 self.ready.push_back(number);
             }
             note_deadline(qp, &mut self.timers);
+            self.settle();
         }
         !self.ready.is_empty()
     }
@@ -410,7 +464,9 @@ impl Device {
 
     /// When [`Device::run`] has something to do next, unless something arrives or is posted before.
     pub fn next_deadline(&self) -> Option<Nanos> {
-        self.timers.first().map(|timer| timer.0)
+        let planned = self.resources.faults.as_ref().and_then(|faults| faults.next_time());
+        let timer = self.timers.first().map(|timer| timer.0).filter(|_| !self.resources.is_failed);
+        planned.into_iter().chain(timer).min()
     }
 
     /// State of a queue pair.
@@ -426,7 +482,84 @@ impl Device {
             self.ready.push_back(number);
         }
         note_deadline(qp, &mut self.timers);
+        self.settle();
         Some(result)
+    }
+
+    /// What follows from failed queues, and from what has happened by itself.
+    fn settle(&mut self) {
+        loop {
+            if let Some(cq) = self.resources.overrun.pop() {
+                self.fail_those(|config| config.send_cq == cq || config.receive_cq == cq);
+            } else if let Some((incident, qp)) = self.resources.incidents.pop_front() {
+                self.happen(incident, qp);
+            } else {
+                return;
+            }
+        }
+    }
+
+    /// Fails the queue pairs of this kind, with an event each.
+    fn fail_those(&mut self, is_one: impl Fn(&QpConfig) -> bool) {
+        for qp in self.qps.values_mut().filter(|qp| is_one(&qp.config)) {
+            qp.kill(Event::QpFatal, &mut self.resources);
+        }
+    }
+
+    /// Something happens by itself: to the queue pair that was in use and its queues, or to the first that there is.
+    fn happen(&mut self, incident: Incident, in_use: Option<u32>) {
+        ucs::log::info!(?incident, ?in_use, "softverbs: it happens by plan");
+        let resources = &mut self.resources;
+        let first = resources.config.first_qp;
+        // Numbers are given one after the other, and begin again behind the last.
+        let qp = match in_use {
+            Some(number) => self.qps.get_mut(&number),
+            None => self.qps.values_mut().min_by_key(|qp| qp.number.wrapping_sub(first) & 0x00ff_ffff),
+        };
+        let cq = qp
+            .as_ref()
+            .map(|qp| qp.config.send_cq)
+            .or_else(|| resources.cqs.iter().next().map(|(index, _)| super::CqId(index)));
+        let srq = match qp.as_ref().and_then(|qp| qp.config.srq) {
+            None => resources.srqs.iter().next().map(|(index, _)| SrqId(index)),
+            own => own,
+        };
+        let number = qp.as_ref().map(|qp| qp.number);
+        let event = match incident {
+            Incident::KillQp => return qp.into_iter().for_each(|qp| qp.kill(Event::QpFatal, resources)),
+            Incident::QpRequestError => {
+                return qp.into_iter().for_each(|qp| qp.kill(Event::QpRequestError, resources));
+            }
+            Incident::QpAccessError => {
+                return qp.into_iter().for_each(|qp| qp.kill(Event::QpAccessError, resources));
+            }
+            Incident::CommunicationEstablished => number.map(Event::CommunicationEstablished),
+            Incident::SendQueueDrained => number.map(Event::SendQueueDrained),
+            Incident::LastReceiveReached => number.map(Event::LastReceiveReached),
+            Incident::CqOverrun => return cq.into_iter().for_each(|cq| resources.overrun(cq)),
+            Incident::SrqError => {
+                let Some(srq) = srq else { return };
+                resources.srqs[srq.0].is_failed = true;
+                resources.events.push_back(Event::SrqError(srq));
+                return self.fail_those(|config| config.srq == Some(srq));
+            }
+            Incident::SrqLimitReached => srq.map(Event::SrqLimitReached),
+            Incident::PortDown => std::mem::replace(&mut resources.is_up, false).then_some(Event::PortError),
+            Incident::PortUp => {
+                let is_news = !resources.is_failed && !std::mem::replace(&mut resources.is_up, true);
+                is_news.then_some(Event::PortActive)
+            }
+            Incident::DeviceFatal => {
+                (resources.is_failed, resources.is_up) = (true, false);
+                Some(Event::DeviceFatal)
+            }
+            Incident::LidChange => Some(Event::LidChange),
+            Incident::PkeyChange => Some(Event::PkeyChange),
+            Incident::SubnetManagerChange => Some(Event::SubnetManagerChange),
+            Incident::ClientReregister => Some(Event::ClientReregister),
+            Incident::GidChange => Some(Event::GidChange),
+        };
+        resources.events.extend(event);
     }
 }
 

@@ -7,6 +7,7 @@
 mod completion;
 mod device;
 mod events;
+mod faults;
 mod gid;
 mod memory;
 mod psn;
@@ -18,6 +19,7 @@ pub mod wire;
 pub use completion::{Completion, Opcode, Status};
 pub use device::{Device, Incoming, Refusal};
 pub use events::Event;
+pub use faults::{FaultPlan, Incident, Moment, Verb, Which};
 pub use gid::{from_gid, to_gid};
 pub use memory::{Access, Atomic, Piece};
 pub use psn::Psn;

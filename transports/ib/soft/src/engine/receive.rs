@@ -66,6 +66,8 @@ pub struct SharedQueue {
     requests: ReceiveQueue,
     /// Below so many requests there is one event; 0 is none.
     limit: usize,
+    /// Whether it failed: it neither takes nor gives requests.
+    pub(super) is_failed: bool,
     /// Queue pairs that use it.
     pub(super) users: usize,
 }
@@ -73,7 +75,7 @@ pub struct SharedQueue {
 impl SharedQueue {
     /// A queue for so many requests.
     pub fn new(pd: PdId, capacity: usize) -> SharedQueue {
-        SharedQueue { pd, requests: ReceiveQueue::new(capacity), limit: 0, users: 0 }
+        SharedQueue { pd, requests: ReceiveQueue::new(capacity), limit: 0, is_failed: false, users: 0 }
     }
 
     /// Adds one, if there is room.
@@ -83,6 +85,9 @@ impl SharedQueue {
 
     /// Takes the oldest, and says whether the queue fell below its limit by that, which it tells once.
     pub fn pop(&mut self) -> (Option<ReceiveRequest>, bool) {
+        if self.is_failed {
+            return (None, false);
+        }
         let taken = self.requests.pop();
         let is_below = self.requests.len() < self.limit;
         if is_below {

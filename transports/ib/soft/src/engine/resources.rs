@@ -7,8 +7,9 @@ use std::net::IpAddr;
 
 use slab::Slab;
 
-use super::completion::{Completion, CompletionQueue, Pushed};
+use super::completion::{Completion, CompletionQueue, Pushed, Status};
 use super::events::Event;
+use super::faults::{Faults, Incident};
 use super::memory::Memory;
 use super::receive::{ReceiveRequest, SharedQueue};
 use super::{CqId, SrqId};
@@ -59,6 +60,16 @@ pub(super) struct Resources {
     pub announced: VecDeque<CqId>,
     pub events: VecDeque<Event>,
     pub out: VecDeque<Outgoing>,
+    /// What goes wrong by plan, if anything does.
+    pub faults: Option<Box<Faults>>,
+    /// What has happened and has to be acted upon; with the queue pair that was in use.
+    pub incidents: VecDeque<(Incident, Option<u32>)>,
+    /// Completion queues that have failed, and whose queue pairs have not yet.
+    pub overrun: Vec<CqId>,
+    /// Whether the port carries traffic.
+    pub is_up: bool,
+    /// Whether the device has failed.
+    pub is_failed: bool,
 }
 
 impl Resources {
@@ -71,17 +82,46 @@ impl Resources {
             announced: VecDeque::new(),
             events: VecDeque::new(),
             out: VecDeque::new(),
+            faults: None,
+            incidents: VecDeque::new(),
+            overrun: Vec::new(),
+            is_up: true,
+            is_failed: false,
         }
     }
 
     /// Reports a completion to a queue.
     pub fn complete(&mut self, cq: CqId, completion: Completion, is_solicited: bool) {
-        let Some(queue) = self.cqs.get_mut(cq.0) else { return };
+        let Some(queue) = self.cqs.get_mut(cq.0).filter(|_| !self.is_failed) else { return };
         match queue.push(completion, is_solicited) {
             Pushed::Silent | Pushed::Lost => {}
             Pushed::Announced => self.announced.push_back(cq),
-            Pushed::Overrun => self.events.push_back(Event::CqError(cq)),
+            Pushed::Overrun => self.report_overrun(cq),
         }
+    }
+
+    fn report_overrun(&mut self, cq: CqId) {
+        self.events.push_back(Event::CqError(cq));
+        self.overrun.push(cq);
+    }
+
+    /// A queue fails as for lack of room.
+    pub fn overrun(&mut self, cq: CqId) {
+        if self.cqs.get_mut(cq.0).is_some_and(CompletionQueue::overrun) {
+            self.report_overrun(cq);
+        }
+    }
+
+    /// A send request of this queue pair is posted: the status that it ends with, if that is decided.
+    pub fn next_send(&mut self, qp: u32) -> Option<Status> {
+        let (status, incidents) = self.faults.as_mut()?.next_send();
+        self.incidents.extend(incidents.into_iter().map(|incident| (incident, Some(qp))));
+        status
+    }
+
+    /// A message takes a receive request: the status that it ends with, if that is decided.
+    pub fn next_receive(&mut self) -> Option<Status> {
+        self.faults.as_mut()?.next_receive()
     }
 
     /// Takes a receive request from a shared queue.

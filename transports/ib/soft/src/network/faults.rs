@@ -4,6 +4,8 @@
 
 use fastrand::Rng;
 
+use crate::engine::Nanos;
+
 /// How often what goes wrong, each as a share of the packets, 0.0 to 1.0.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Rates {
@@ -15,6 +17,8 @@ pub struct Rates {
     pub reorder: f64,
     /// Packets with a bit that has changed.
     pub corrupt: f64,
+    /// How much longer every packet takes: at least, and at most.
+    pub delay: (Nanos, Nanos),
 }
 
 /// What becomes of one packet.
@@ -29,6 +33,8 @@ pub struct Fate {
 pub struct Copy {
     /// Whether it is late.
     pub is_late: bool,
+    /// How much longer it takes, late or not.
+    pub delay: Nanos,
     /// The bit that has changed, by a number to be taken modulo the packet's bits.
     pub damage: Option<usize>,
 }
@@ -53,9 +59,10 @@ impl Faults {
             if happens(self.rates.loss) { 0 } else { 1 + usize::from(happens(self.rates.duplicate)) };
         let fates: Vec<(bool, bool)> =
             (0..copies).map(|_| (happens(self.rates.reorder), happens(self.rates.corrupt))).collect();
-        let random = &mut self.random;
+        let (random, (shortest, longest)) = (&mut self.random, self.rates.delay);
         let copy = |(is_late, is_damaged): (bool, bool)| Copy {
             is_late,
+            delay: if shortest < longest { random.u64(shortest..=longest) } else { shortest },
             damage: is_damaged.then(|| random.usize(..)),
         };
         Fate { copies: fates.into_iter().map(copy).collect() }

@@ -128,7 +128,7 @@ impl Network {
             if let Some(bit) = copy.damage {
                 damage(&mut bytes, bit);
             }
-            let delay = DELAY + if copy.is_late { self.late.u64(1..LATE) } else { 0 };
+            let delay = DELAY + copy.delay + if copy.is_late { self.late.u64(1..LATE) } else { 0 };
             self.order += 1;
             let flight = Flight { arrival: self.now + delay, order: self.order, source, destination, bytes };
             self.flights.push(Reverse(flight));

@@ -188,8 +188,8 @@ fn a_completion_queue_without_room_fails_with_an_event() {
         pair.post(0, request(wr_id, SendKind::Write(target), bytes(1))).expect("posted");
     }
     pair.idle(SECOND);
-    let cq = pair.sides[0].cq;
-    assert_eq!(pair.events(0), [Event::CqError(cq)]);
+    let (cq, qp) = (pair.sides[0].cq, pair.sides[0].qp);
+    assert_eq!(pair.events(0), [Event::CqError(cq), Event::QpFatal(qp)]);
     assert!(pair.net.device(0).is_overrun(cq));
 }
 

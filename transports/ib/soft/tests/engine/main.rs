@@ -3,6 +3,7 @@
 mod connected;
 mod datagrams;
 mod errors;
+mod faults;
 mod net;
 mod retries;
 mod seeds;

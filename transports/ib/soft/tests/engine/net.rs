@@ -83,7 +83,8 @@ pub fn address(index: usize) -> IpAddr {
 
 impl Setup {
     pub fn lossy(seed: u64, share: f64) -> Setup {
-        let rates = Rates { loss: share, duplicate: share, reorder: share, corrupt: share / 4.0 };
+        let corrupt = share / 4.0;
+        let rates = Rates { loss: share, duplicate: share, reorder: share, corrupt, delay: (0, 0) };
         Setup { rates, seed, ..Setup::default() }
     }
 

@@ -4,7 +4,9 @@
 use std::collections::VecDeque;
 
 use fastrand::Rng;
-use uct_ib_soft::engine::{Atomic, Personality, QpState, SendData, SendKind, SendRequest, Status};
+use uct_ib_soft::engine::{
+    Atomic, FaultPlan, Incident, Moment, Personality, QpState, SendData, SendKind, SendRequest, Status, Which,
+};
 
 use crate::net::{MTU, Pair, SECOND, Setup, request};
 
@@ -210,4 +212,41 @@ fn long_transfers_arrive_whole_though_a_tenth_of_the_packets_is_lost() {
         assert_eq!(pair.wait(0).status, Status::Success);
         assert_eq!(pair.sides[0].memory[16..16 + length], pair.sides[1].memory[8..8 + length], "seed {seed}");
     }
+}
+
+#[test]
+fn every_operation_ends_once_though_requests_and_queue_pairs_fail_by_plan() {
+    let mut failed = 0;
+    for seed in 0..seeds() / 2 {
+        let mut random = Rng::with_seed(seed.rotate_left(17));
+        let mut pair = Setup::lossy(seed, f64::from(random.u32(0..=10)) / 100.0).pair();
+        let mut plans = [0, 1].map(|side| plan(&mut pair, side, &mut random));
+        for side in 0..2 {
+            let status = Status::FAILURES[random.usize(0..Status::FAILURES.len())].0;
+            let moment = match random.u8(0..3) {
+                0 => Moment::Send(random.u64(1..50)),
+                _ => Moment::Time(random.u64(1..200_000)),
+            };
+            let incidents = [Incident::KillQp, Incident::QpAccessError, Incident::CommunicationEstablished];
+            let incidents = vec![(moment, incidents[random.usize(0..3)])];
+            let (sends, receives) = (vec![(Which::Share(0.02), status)], vec![(Which::Share(0.02), status)]);
+            pair.net.device(side).plan(FaultPlan {
+                seed,
+                sends,
+                receives,
+                incidents,
+                ..FaultPlan::default()
+            });
+        }
+        let ended = run(&mut pair, &mut plans, &mut random);
+        for (side, ended) in ended.iter().enumerate() {
+            let order: Vec<u64> = ended.iter().map(|end| end.0).collect();
+            assert_eq!(order, (0..OPERATIONS as u64).collect::<Vec<_>>(), "seed {seed}, side {side}");
+            let good = ended.iter().take_while(|end| end.1 == Status::Success).count();
+            failed += usize::from(good < OPERATIONS);
+            let rest = ended.iter().skip(good + 1);
+            assert!(rest.clone().all(|end| end.1 == Status::Flushed), "seed {seed}: {ended:?}");
+        }
+    }
+    assert!(failed > 0, "nothing went wrong");
 }

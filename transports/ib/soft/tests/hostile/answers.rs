@@ -1,7 +1,7 @@
 //! Answers of a peer to requests of the device under attack: old ones, of the future, out of order, wrong ones.
 
 use uct_ib_soft::engine::wire::{Aeth, Headers, Kind, Nak, Part, Syndrome};
-use uct_ib_soft::engine::{Opcode, Psn, QpState, SendData, SendKind, Status};
+use uct_ib_soft::engine::{Atomic, Opcode, Psn, QpState, SendData, SendKind, Status};
 
 use crate::net::{MTU, Setup, request};
 use crate::peer::{Peer, psn};
@@ -133,5 +133,27 @@ fn each_refusal_has_its_status() {
         tell(&mut peer, asked(1), Syndrome::Nak(nak));
         let ended = [(); 2].map(|()| peer.pair.poll(1).map(|ended| (ended.wr_id, ended.status)));
         assert_eq!(ended, [Some((1, Status::Success)), Some((2, status))]);
+    }
+}
+
+#[test]
+fn data_that_say_that_there_are_none_fail_the_request() {
+    for syndrome in [Syndrome::Nak(Nak::RemoteAccess), Syndrome::ReceiverNotReady(1)] {
+        let aeth = Some(Aeth { syndrome, msn: 0 });
+        let mut peer = Peer::new(&Setup::default());
+        post(&mut peer, 1, SendKind::Read, 1);
+        peer.heads();
+        let headers = peer.headers(Kind::ReadResponse, Part::Only, asked(0));
+        peer.inject(&Headers { aeth, ..headers }, &[9; MTU as usize]);
+        assert_eq!(peer.pair.poll(1).map(|ended| ended.status), Some(Status::BadResponse), "{syndrome:?}");
+        let mut peer = Peer::new(&Setup::default());
+        let kind = SendKind::Atomic(peer.pair.sides[0].target(0), Atomic::Add(1));
+        let data = SendData::Pieces(peer.pair.sides[1].pieces(0, 8));
+        peer.pair.post(1, request(1, kind, data)).expect("posted");
+        peer.heads();
+        let headers = peer.headers(Kind::AtomicAcknowledge, Part::Only, asked(0));
+        peer.inject(&Headers { aeth, original: Some(7), ..headers }, &[]);
+        assert_eq!(peer.pair.poll(1).map(|ended| ended.status), Some(Status::BadResponse), "{syndrome:?}");
+        assert!(peer.pair.sides[1].memory.iter().all(|byte| *byte == 0));
     }
 }

@@ -24,15 +24,19 @@ impl Qp {
             return false;
         }
         for _ in 0..budget {
-            let Some(request) = self.next_datagram() else { return false };
-            match self.send_datagram(&request, resources) {
+            let Some((request, failed)) = self.next_datagram() else { return false };
+            let sent = match failed {
+                Some(status) => Err(status),
+                None => self.send_datagram(&request, resources).map_err(Status::from),
+            };
+            match sent {
                 Ok(()) => {
                     if request.is_signaled || self.config.signals_all {
                         self.report_send(resources, &request, Status::Success, request.data.length() as u32);
                     }
                 }
-                Err(refused) => {
-                    self.report_send(resources, &request, refused.into(), 0);
+                Err(status) => {
+                    self.report_send(resources, &request, status, 0);
                     self.attributes.state = QpState::SendQueueError;
                     self.flush_sends(resources);
                     return false;
@@ -80,6 +84,10 @@ impl Qp {
             return;
         }
         let Some(request) = self.take_receive(resources) else { return };
+        if let Some(status) = resources.next_receive() {
+            self.report_receive(resources, request.wr_id, status);
+            return self.fail(resources);
+        }
         let route = route(packet);
         let pd = self.receive_domain(resources);
         let written = resources

@@ -84,6 +84,8 @@ pub struct Path {
 pub struct Attributes {
     /// The state.
     pub state: QpState,
+    /// The state that the caller believes it is in, with [`Mask::CURRENT_STATE`]. Nothing else has a meaning.
+    pub current_state: QpState,
     /// The port, which is 1.
     pub port: u8,
     /// Index of the partition, which is 0.
@@ -122,6 +124,7 @@ impl Default for Attributes {
     fn default() -> Attributes {
         Attributes {
             state: QpState::Reset,
+            current_state: QpState::Reset,
             port: 1,
             pkey_index: 0,
             qkey: 0,
@@ -243,7 +246,7 @@ impl Qp {
 
     fn send(&self, resources: &mut Resources, path: Path, bytes: Vec<u8>) {
         // An address that was taken away sends nothing, as a cable that is not there.
-        if let Some(source) = resources.address(path.source_index) {
+        if let Some(source) = resources.address(path.source_index).filter(|_| resources.is_up) {
             resources.out.push_back(Outgoing { source, destination: path.destination, bytes });
         }
     }
@@ -288,6 +291,15 @@ impl Qp {
         }
         if self.config.srq.is_some() {
             resources.events.push_back(Event::LastReceiveReached(self.number));
+        }
+    }
+
+    /// To the state of failure by itself, which is told by this event: it answers nothing any more.
+    pub fn kill(&mut self, event: fn(u32) -> Event, resources: &mut Resources) {
+        if !matches!(self.state(), QpState::Error | QpState::Reset) {
+            resources.events.push_back(event(self.number));
+            self.fail(resources);
+            self.responder = Responder::default();
         }
     }
 

@@ -124,6 +124,9 @@ impl Qp {
             return Err(Refused::Excess(mask & (Mask::ALTERNATE_PATH | Mask::CAPACITY)));
         }
         let from = self.state();
+        if mask.contains(Mask::CURRENT_STATE) && new.current_state != from {
+            return Err(Refused::Value(Mask::CURRENT_STATE));
+        }
         let to = if mask.contains(Mask::STATE) { new.state } else { from };
         let mask = mask | Mask::STATE;
         let (needed, taken) = rules(self.config.kind, from, to).ok_or(Refused::Transition)?;

@@ -142,6 +142,7 @@ impl Qp {
         if self.requester.queue.len() >= capacity.sends {
             return Err(PostRefused::Full);
         }
+        let failed = resources.next_send(self.number);
         self.requester.queue.push_back(Entry {
             request,
             length,
@@ -149,7 +150,7 @@ impl Qp {
             last: Psn::default(),
             is_begun: false,
             answered: 0,
-            failed: None,
+            failed,
         });
         Ok(())
     }
@@ -269,7 +270,13 @@ impl Qp {
         let next = requester.next;
         let Some(entry) = requester.queue.get(next) else { return false };
         let in_flight = requester.psn.since(requester.unacked);
-        if entry.failed.is_some() || in_flight >= window(self.attributes.mtu) as i32 {
+        if entry.failed.is_some() {
+            if state != QpState::SendQueueDrain {
+                self.report_failed_front(resources);
+            }
+            return false;
+        }
+        if in_flight >= window(self.attributes.mtu) as i32 {
             return false;
         }
         let is_read = entry.request.kind.is_read();
@@ -421,7 +428,8 @@ impl Qp {
         let is_last = headers.psn == entry.last;
         let expected = if is_last { (entry.length - offset) as usize } else { mtu };
         let is_read = matches!(entry.request.kind, SendKind::Read(_));
-        if !is_read || payload.len() != expected || is_last && !headers.part.is_last() {
+        if !is_read || is_refusal(headers) || payload.len() != expected || is_last && !headers.part.is_last()
+        {
             self.fail_front(Status::BadResponse, resources);
             return;
         }
@@ -433,11 +441,11 @@ impl Qp {
     }
 
     /// The value that an atomic operation found.
-    pub fn atomic_answered(&mut self, psn: Psn, value: u64, resources: &mut Resources, now: Nanos) {
-        let Some(()) = self.come_to_answer(psn, resources, now) else { return };
+    pub fn atomic_answered(&mut self, headers: &Headers, value: u64, resources: &mut Resources, now: Nanos) {
+        let Some(()) = self.come_to_answer(headers.psn, resources, now) else { return };
         let entry = &self.requester.queue[0];
         let SendData::Pieces(pieces) = &entry.request.data else { return };
-        if !matches!(entry.request.kind, SendKind::Atomic(..)) {
+        if !matches!(entry.request.kind, SendKind::Atomic(..)) || is_refusal(headers) {
             self.fail_front(Status::BadResponse, resources);
             return;
         }
@@ -602,8 +610,13 @@ impl Qp {
         }
     }
 
-    /// Takes the next datagram request.
-    pub(super) fn next_datagram(&mut self) -> Option<SendRequest> {
-        self.requester.queue.pop_front().map(|entry| entry.request)
+    /// Takes the next datagram request, with the status that it ends with if that is decided.
+    pub(super) fn next_datagram(&mut self) -> Option<(SendRequest, Option<Status>)> {
+        self.requester.queue.pop_front().map(|entry| (entry.request, entry.failed))
     }
+}
+
+/// Whether an answer with data says that there is none, which it may not.
+fn is_refusal(headers: &Headers) -> bool {
+    headers.aeth.is_some_and(|aeth| aeth.syndrome != Syndrome::Ack)
 }

@@ -256,7 +256,14 @@ impl Qp {
         }
         let (request, received) = match self.responder.message.take() {
             Some(Message::Send { request, received }) => (request, received),
-            _ => (self.take_receive(resources).ok_or(Refusal::NotReady)?, 0),
+            _ => {
+                let request = self.take_receive(resources).ok_or(Refusal::NotReady)?;
+                if let Some(status) = resources.next_receive() {
+                    self.report_receive(resources, request.wr_id, status);
+                    return Err(Refusal::Fatal(Nak::RemoteOperation));
+                }
+                (request, 0)
+            }
         };
         if let Err(refused) =
             resources.memory.scatter(self.receive_domain(resources), &request.pieces, received, payload)
