@@ -38,7 +38,7 @@ pub(crate) struct Run {
     /// Address of the device, one of this machine; default: SOFTVERBS_ADDRESS, or a loopback address of the process's own.
     #[arg(long, value_name = "ADDRESS")]
     address: Option<IpAddr>,
-    /// What goes wrong with packets that the device sends, e.g. 'seed=7 loss=1% duplicate=0.5% reorder=2% corrupt=0.1%'.
+    /// What goes wrong, e.g. 'seed=7 loss=1% wc=RETRY_EXC_ERR@37 port-down@2s port-up@3s'; docs/softverbs.md has all words.
     #[arg(long, value_name = "FAULTS")]
     faults: Option<String>,
     /// Start no thread: the device works in calls of the program only.

@@ -6,15 +6,20 @@ use std::sync::Arc;
 use uct_ib_abi::*;
 
 use super::convert;
-use super::objects::{Channel, Cq, Qp, Srq, borrow, context, give, refused, set_errno, take_back};
+use super::objects::{Channel, Cq, Qp, Srq, admit, borrow, context, give, refused, set_errno, take_back};
 use crate::driver::Notices;
-use crate::engine::Event;
+use crate::engine::{Event, Verb};
 
 /// See `ibv_create_comp_channel(3)`.
 ///
 /// # Safety
 /// The context is open.
 pub unsafe extern "C" fn ibv_create_comp_channel(pointer: *mut ibv_context) -> *mut ibv_comp_channel {
+    // SAFETY: the caller's promise.
+    let context = unsafe { context(pointer) };
+    if let Err(number) = admit(&context.driver, Verb::CreateChannel) {
+        return refused(number);
+    }
     match Notices::new() {
         Ok(notices) => give(Channel {
             public: ibv_comp_channel { context: pointer, fd: notices.descriptor(), refcnt: 0 },

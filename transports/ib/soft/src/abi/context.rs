@@ -142,7 +142,7 @@ pub unsafe extern "C" fn ibv_query_port(
 }
 
 unsafe extern "C" fn query_port_sized(
-    _: *mut ibv_context,
+    pointer: *mut ibv_context,
     port: u8,
     attr: *mut ibv_port_attr,
     size: usize,
@@ -150,8 +150,10 @@ unsafe extern "C" fn query_port_sized(
     if port != 1 {
         return libc::EINVAL;
     }
+    // SAFETY: the caller's promise.
+    let is_up = unsafe { context(pointer) }.driver.lock().device.is_up();
     let whole = ibv_port_attr {
-        state: IBV_PORT_ACTIVE,
+        state: if is_up { IBV_PORT_ACTIVE } else { IBV_PORT_DOWN },
         max_mtu: IBV_MTU_4096,
         active_mtu: IBV_MTU_4096,
         gid_tbl_len: GIDS as c_int,
@@ -170,8 +172,8 @@ unsafe extern "C" fn query_port_sized(
         // One lane of 2.5 Gbit/s.
         active_width: 1,
         active_speed: 1,
-        // The link is up.
-        phys_state: 5,
+        // The link is up, or disabled.
+        phys_state: if is_up { 5 } else { 3 },
         link_layer: IBV_LINK_LAYER_ETHERNET,
         flags: 0,
         port_cap_flags2: 0,

@@ -7,8 +7,8 @@ use rustix::mm::{Advice, madvise};
 use uct_ib_abi::*;
 
 use super::convert;
-use super::objects::{Ah, Mr, Pd, borrow, context, give, refused, take_back};
-use crate::engine::Access;
+use super::objects::{Ah, Mr, Pd, admit, borrow, context, give, refused, take_back};
+use crate::engine::{Access, Verb};
 
 /// See `ibv_alloc_pd(3)`.
 ///
@@ -17,6 +17,9 @@ use crate::engine::Access;
 pub unsafe extern "C" fn ibv_alloc_pd(pointer: *mut ibv_context) -> *mut ibv_pd {
     // SAFETY: the caller's promise.
     let driver = unsafe { context(pointer) }.driver.clone();
+    if let Err(number) = admit(&driver, Verb::AllocPd) {
+        return refused(number);
+    }
     let id = driver.lock().device.alloc_pd();
     give(Pd { public: ibv_pd { context: pointer, handle: id.0 as u32 }, driver, id })
 }
@@ -70,6 +73,9 @@ pub unsafe extern "C" fn ibv_reg_mr(
     let pd = unsafe { borrow::<Pd>(domain) };
     if flags & (IBV_ACCESS_ON_DEMAND | IBV_ACCESS_ZERO_BASED | IBV_ACCESS_MW_BIND) != 0 {
         return refused(libc::EOPNOTSUPP);
+    }
+    if let Err(number) = admit(&pd.driver, Verb::RegisterMemory) {
+        return refused(number);
     }
     let begin = address.expose_provenance() as u64;
     let access = convert::access(flags);
@@ -148,6 +154,9 @@ pub unsafe extern "C" fn ibv_dereg_mr(pointer: *mut ibv_mr) -> c_int {
 pub unsafe extern "C" fn ibv_create_ah(domain: *mut ibv_pd, attr: *mut ibv_ah_attr) -> *mut ibv_ah {
     // SAFETY: the caller's promise.
     let pd = unsafe { borrow::<Pd>(domain) };
+    if let Err(number) = admit(&pd.driver, Verb::CreateAh) {
+        return refused(number);
+    }
     // SAFETY: the caller's promise.
     match convert::path(unsafe { &*attr }) {
         Some(path) => give(Ah { public: ibv_ah { context: pd.public.context, pd: domain, handle: 0 }, path }),

@@ -7,8 +7,9 @@ use std::sync::Arc;
 
 use uct_ib_abi::*;
 
+use super::convert;
 use crate::driver::{Acknowledgements, Driver, Notices};
-use crate::engine::{CqId, Event, Path, PdId, SrqId};
+use crate::engine::{CqId, Event, Path, PdId, SrqId, Verb};
 
 /// An open device.
 #[repr(C)]
@@ -144,6 +145,11 @@ impl Plain for ibv_srq {}
 impl Plain for ibv_qp {}
 impl Plain for ibv_qp_attr {}
 impl Plain for ibv_wc {}
+
+/// Whether a call may begin that makes something; otherwise its error number.
+pub fn admit(driver: &Driver, verb: Verb) -> Result<(), i32> {
+    driver.lock().device.admit(verb).map_err(convert::errno)
+}
 
 /// Sets `errno`.
 pub fn set_errno(number: i32) {

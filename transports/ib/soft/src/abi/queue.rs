@@ -6,8 +6,9 @@ use uct_ib_abi::*;
 
 use super::convert;
 use super::limits::{MAX_COMPLETIONS, MAX_PIECES, MAX_REQUESTS};
-use super::objects::{Channel, Cq, Pd, Srq, borrow, context, give, refused, take_back, zeroed};
+use super::objects::{Channel, Cq, Pd, Srq, admit, borrow, context, give, refused, take_back, zeroed};
 use crate::driver::{CqTarget, EventTarget};
+use crate::engine::Verb;
 
 /// See `ibv_create_cq(3)`.
 ///
@@ -24,6 +25,9 @@ pub unsafe extern "C" fn ibv_create_cq(
     let context = unsafe { context(pointer) };
     if !(1..=MAX_COMPLETIONS).contains(&capacity) || vector != 0 {
         return refused(libc::EINVAL);
+    }
+    if let Err(number) = admit(&context.driver, Verb::CreateCq) {
+        return refused(number);
     }
     // SAFETY: the caller's promise.
     let notices = (!channel.is_null()).then(|| unsafe { borrow::<Channel>(channel) }.notices.clone());
@@ -124,6 +128,9 @@ pub unsafe extern "C" fn ibv_create_srq(domain: *mut ibv_pd, init: *mut ibv_srq_
     let init = unsafe { &mut *init };
     if init.attr.max_wr == 0 || init.attr.max_wr > MAX_REQUESTS || init.attr.max_sge > MAX_PIECES {
         return refused(libc::EINVAL);
+    }
+    if let Err(number) = admit(&pd.driver, Verb::CreateSrq) {
+        return refused(number);
     }
     // SAFETY: a domain's context is open as long as the domain lives.
     let context = unsafe { context(pd.public.context) };

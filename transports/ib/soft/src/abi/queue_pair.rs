@@ -6,9 +6,9 @@ use uct_ib_abi::*;
 
 use super::convert;
 use super::limits::{MAX_INLINE, MAX_PIECES, MAX_REQUESTS};
-use super::objects::{Cq, Pd, Qp, Srq, borrow, context, give, refused, take_back, zeroed};
+use super::objects::{Cq, Pd, Qp, Srq, admit, borrow, context, give, refused, take_back, zeroed};
 use crate::driver::EventTarget;
-use crate::engine::{Capacity, Mask, QpConfig, QpKind};
+use crate::engine::{Capacity, Mask, QpConfig, QpKind, Verb};
 
 /// See `ibv_create_qp(3)`.
 ///
@@ -38,6 +38,9 @@ pub unsafe extern "C" fn ibv_create_qp(domain: *mut ibv_pd, init: *mut ibv_qp_in
         || init.recv_cq.is_null()
     {
         return refused(libc::EINVAL);
+    }
+    if let Err(number) = admit(&pd.driver, Verb::CreateQp) {
+        return refused(number);
     }
     // SAFETY: the caller's promise.
     let send_cq = unsafe { borrow::<Cq>(init.send_cq) }.id;
