@@ -177,8 +177,7 @@ fn serve(shared: &Shared, sockets: &[OwnedFd]) {
             return;
         }
         let now = shared.now();
-        let idle = now.saturating_sub(shared.driven.load(Ordering::Relaxed));
-        let aside = stand_back.look(idle);
+        let aside = stand_back.look(now, shared.driven.load(Ordering::Relaxed));
         watches_socket = aside.is_none();
         if let Some(interval) = aside {
             sleep = interval;
