@@ -325,6 +325,25 @@ impl Completion {
         Status::from_raw(status).into_result().map(|()| Posted::Done)
     }
 
+    /// As [`Completion::started`] for all operations that were begun behind a first [`Completion::begin`], which stands for the call that
+    /// starts them: the completion does not end meanwhile.
+    pub(crate) fn started_all(&self, key: &RemoteKey, held: Held, in_flight: bool) -> Posted {
+        self.ended_at_once();
+        if self.outstanding() > 0 {
+            if in_flight {
+                self.hold(Some(key), [held]);
+            }
+            return if in_flight { Posted::InProgress } else { Posted::Done };
+        }
+        if self.inner.state.get() & HELD == 0 {
+            return Posted::Done;
+        }
+        // The last of earlier operations ended during the call.
+        // SAFETY: nothing is outstanding, and this value keeps the completion.
+        unsafe { finished(self.inner.abi.get()) };
+        Posted::Done
+    }
+
     /// Measures the time of an operation that is in flight, where the interface has histograms.
     #[inline]
     pub(crate) fn measure(&self, posted: Result<Posted>, kind: Kind, histograms: Option<&Rc<Histograms>>) {

@@ -45,7 +45,7 @@ pub use attr::{
 pub use completion::{Completion, Fetched, Posted};
 pub use config::{CoreConfig, Fallback};
 pub use context::{Absent, Context, ContextBuilder, Discovery};
-pub use ep::{Ep, EpFailure, Flush, Pending, SendFlags, SocketSide};
+pub use ep::{Batch, Block, Ep, EpFailure, Flush, Pending, SendFlags, SocketSide};
 pub use error::{ContextError, OpenError, Refused, split_remedy};
 pub use iface::{Iface, IfaceOptions};
 pub use latency::Latency;

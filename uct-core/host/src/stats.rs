@@ -120,6 +120,12 @@ impl Counter {
         self.bytes.set(self.bytes.get().wrapping_add(bytes as u64));
     }
 
+    /// Counts several operations, of so many bytes together.
+    pub(crate) fn add_many(&self, operations: usize, bytes: usize) {
+        self.operations.set(self.operations.get().wrapping_add(operations as u64));
+        self.bytes.set(self.bytes.get().wrapping_add(bytes as u64));
+    }
+
     /// Counts an operation of 8 bytes, in one instruction.
     #[inline]
     pub(crate) fn add_word(&self) {

@@ -13,6 +13,7 @@ macro_rules! slot {
 
 mod am;
 mod atomic;
+mod blocks;
 mod failure;
 mod flags;
 mod forked;
@@ -45,6 +46,7 @@ use crate::stats::{Counters, EpCounters};
 
 use packing::PackBuffer;
 
+pub use blocks::{Batch, Block};
 pub use failure::EpFailure;
 pub(crate) use failure::{EpRecord, OnFailure};
 pub use flags::{Flush, SendFlags};

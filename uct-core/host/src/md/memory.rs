@@ -342,6 +342,19 @@ impl Memory {
         unsafe { self.inner.address.add(offset) }
     }
 
+    /// The first of `length` bytes from `offset` on, if all of them are part of it.
+    #[inline]
+    pub(crate) fn range(&self, offset: usize, length: usize) -> Option<*mut u8> {
+        let is_inside = offset <= self.len() && length <= self.len() - offset;
+        is_inside.then(|| self.as_ptr().wrapping_add(offset))
+    }
+
+    /// The transport's handle of its registration.
+    #[inline]
+    pub(crate) fn memh(&self) -> *mut UctMemh {
+        self.inner.memh
+    }
+
     fn writable_at(&self, offset: usize, length: usize) -> NonNull<u8> {
         assert!(self.is_writable(), "memory was registered from a read-only mapping, and is written to");
         self.at(offset, length)

@@ -219,19 +219,43 @@ impl RemoteKey {
     /// Writes the data at `address` at once, as [`RemoteKey::put_word`].
     #[inline]
     pub(crate) fn put_bytes(&self, gate: &Gate, address: u64, data: &[u8]) -> Option<()> {
-        let (from, length) = (data.as_ptr(), data.len());
-        self.window.bytes(gate, (address, length), self.window.words.get().put, |to| {
-            // SAFETY: so many bytes may be written (`Window::bytes`).
-            unsafe { move_small(to, from, length) }
-        })
+        // SAFETY: the slice is readable.
+        unsafe { self.put_raw(gate, address, data.as_ptr(), data.len()) }
     }
 
     /// Fills the buffer from `address` on at once, as [`RemoteKey::get_word`].
     #[inline]
     pub(crate) fn get_bytes(&self, gate: &Gate, address: u64, buffer: &mut [u8]) -> Option<()> {
-        let (to, length) = (buffer.as_mut_ptr(), buffer.len());
+        // SAFETY: the slice is writable.
+        unsafe { self.get_raw(gate, address, buffer.as_mut_ptr(), buffer.len()) }
+    }
+
+    /// Writes bytes of this process at `address` at once, as [`RemoteKey::put_bytes`].
+    ///
+    /// # Safety
+    /// `from` is readable for `length` bytes. Others may write to them meanwhile.
+    #[inline]
+    pub(crate) unsafe fn put_raw(
+        &self,
+        gate: &Gate,
+        address: u64,
+        from: *const u8,
+        length: usize,
+    ) -> Option<()> {
+        self.window.bytes(gate, (address, length), self.window.words.get().put, |to| {
+            // SAFETY: so many bytes may be written (`Window::bytes`), and the caller's promise.
+            unsafe { move_small(to, from, length) }
+        })
+    }
+
+    /// Fills bytes of this process from `address` on at once, as [`RemoteKey::get_bytes`].
+    ///
+    /// # Safety
+    /// `to` is writable for `length` bytes. Others may access them meanwhile.
+    #[inline]
+    pub(crate) unsafe fn get_raw(&self, gate: &Gate, address: u64, to: *mut u8, length: usize) -> Option<()> {
         self.window.bytes(gate, (address, length), self.window.words.get().get, |from| {
-            // SAFETY: so many bytes may be read (`Window::bytes`).
+            // SAFETY: so many bytes may be read (`Window::bytes`), and the caller's promise.
             unsafe { move_small(to, from, length) }
         })
     }
