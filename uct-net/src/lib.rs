@@ -72,6 +72,7 @@ mod proto;
 mod threads;
 #[cfg(feature = "tls")]
 mod tls;
+mod transfer;
 mod wake;
 
 // Links its transports into the program.
@@ -82,18 +83,19 @@ use uct_core as _;
 pub use connector::UctConnector;
 
 pub use error::{Error, Result, Stage};
-/// `Connect` and `Listen` of both flavours, by the net that they belong to.
-pub use flavour::{Connect as ConnectOf, Listen as ListenOf};
+/// `Connect`, `Listen` and `NewTransfer` of both flavours, by what they belong to.
+pub use flavour::{Connect as ConnectOf, Listen as ListenOf, NewTransfer as NewTransferOf};
 pub use options::{NetOptions, Wait};
 /// The version of rustls whose settings [`Tls`] takes.
 #[cfg(feature = "tls")]
 pub use rustls;
 pub use threads::{
-    Accept, Close, Connect, Connecting, Connection, Incoming, Listen, Listener, Memory, MemorySlice, Message,
-    Net, Operation, Recv, RemoteMemory, Send, Stream, Streams, Within,
+    Accept, Cancel, Close, Connect, Connecting, Connection, Incoming, Listen, Listener, Memory, MemorySlice,
+    Message, Net, NewTransfer, Operation, Recv, RemoteMemory, Send, Stream, Streams, Transfer, Within,
 };
 #[cfg(feature = "tls")]
 pub use tls::{Tls, TlsPeer};
+pub use transfer::{BadBlocks, Block, Blocks, Moved, Receipt, Stride, TransferError};
 
 /// For the tests and fuzz targets of this project. No version promises anything about it.
 #[cfg(feature = "testing")]

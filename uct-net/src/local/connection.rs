@@ -4,6 +4,7 @@
 use std::cell::OnceCell;
 use std::fmt;
 use std::rc::Rc;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -14,8 +15,10 @@ use super::conn::{Conn, Ticket};
 use super::message::Message;
 use super::net::NetHandle;
 use super::reactor::Sleep;
+use super::remote::RemoteMemory;
+use super::transfer::Transfer;
 use crate::error::{Error, Result};
-use crate::flavour::{self, Flavour, Timer};
+use crate::flavour::{self, Flavour, Plan, Timer};
 
 /// Progress calls that a receiver makes before it waits for its waker.
 const POLLS: u32 = 8;
@@ -35,6 +38,7 @@ struct Handle {
     conn: Rc<Conn>,
     iface: Iface,
     explanation: Explanation,
+    over: Arc<str>,
     private: Vec<u8>,
     #[cfg(feature = "tls")]
     tls_peer: OnceCell<crate::TlsPeer>,
@@ -75,6 +79,7 @@ impl Connection {
             net,
             conn,
             iface,
+            over: explanation.chosen.as_str().into(),
             explanation,
             private,
             #[cfg(feature = "tls")]
@@ -85,6 +90,11 @@ impl Connection {
 
     pub(crate) fn conn(&self) -> &Rc<Conn> {
         &self.inner.conn
+    }
+
+    /// Transport and device.
+    pub(crate) fn over(&self) -> &Arc<str> {
+        &self.inner.over
     }
 
     pub(crate) fn net(&self) -> &NetHandle {
@@ -208,6 +218,9 @@ pub type Within<F> = flavour::Within<F, Sleep>;
 impl Flavour for Connection {
     type Message = Message;
     type Timer = Sleep;
+    type Memory = uct_host::Memory;
+    type RemoteMemory = RemoteMemory;
+    type Transfer = Transfer;
 
     fn peer_name(&self) -> &str {
         self.peer()
@@ -256,6 +269,12 @@ impl Flavour for Connection {
     fn poll_shutdown(&self, context: &mut Context<'_>) -> Poll<Result> {
         self.conn().end(false);
         self.conn().poll_idle(context)
+    }
+
+    fn start_transfer(&self, plan: Plan<Connection>) -> Result<Transfer> {
+        let transfer = self.plan_transfer(plan)?;
+        transfer.begin()?;
+        Ok(transfer)
     }
 
     fn poll_close(&self, is_first: bool, context: &mut Context<'_>) -> Poll<Result> {

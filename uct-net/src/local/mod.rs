@@ -26,7 +26,7 @@ mod peer_loss;
 #[cfg(feature = "tls")]
 mod pumps;
 pub(crate) mod reactor;
-mod remote;
+pub(crate) mod remote;
 #[cfg(feature = "tls")]
 mod secure;
 #[cfg(feature = "tls")]
@@ -38,6 +38,7 @@ mod strays;
 #[cfg(feature = "tokio")]
 mod tokio;
 mod trace;
+pub(crate) mod transfer;
 #[cfg(feature = "tls")]
 mod wrapped;
 
@@ -48,3 +49,4 @@ pub use listen::{Incoming, Listen, Listener};
 pub use message::Message;
 pub use net::Net;
 pub use remote::RemoteMemory;
+pub use transfer::{Cancel, NewTransfer, Transfer};

@@ -34,6 +34,15 @@ impl RemoteMemory {
         self.length == 0
     }
 
+    /// The address of its first byte, at the peer.
+    pub(crate) fn address(&self) -> u64 {
+        self.address
+    }
+
+    pub(crate) fn key(&self) -> &RemoteKey {
+        &self.key
+    }
+
     /// The address of `length` bytes from `offset` on, if they are part of it.
     fn at(&self, offset: u64, length: usize) -> Option<u64> {
         let end = offset.checked_add(length as u64)?;
@@ -207,7 +216,7 @@ impl Connection {
         })
     }
 
-    fn failed(&self, status: Status, reason: impl Into<String>) -> Error {
+    pub(super) fn failed(&self, status: Status, reason: impl Into<String>) -> Error {
         if let Err(forked) = self.net().check_fork() {
             return Error::forked(Stage::Connected, self.peer(), forked);
         }

@@ -100,19 +100,21 @@ pub(crate) enum Kind {
     Taken = 11,
     /// The answer to [`Kind::Offer`]: the message is to be sent in parts.
     InParts = 12,
+    /// The notification of a transfer whose blocks have all moved.
+    Notify = 13,
 }
 
 impl Kind {
     fn from_number(number: u8) -> Option<Kind> {
         use Kind::*;
-        [Last, Part, Credit, Probe, ProbeReply, Fin, FinReply, Abort, Share, Offer, Taken, InParts]
+        [Last, Part, Credit, Probe, ProbeReply, Fin, FinReply, Abort, Share, Offer, Taken, InParts, Notify]
             .into_iter()
             .find(|kind| *kind as u8 == number)
     }
 
     /// Whether messages of this kind take credit.
     pub(crate) fn is_charged(self) -> bool {
-        matches!(self, Kind::Last | Kind::Part | Kind::Share | Kind::Offer)
+        matches!(self, Kind::Last | Kind::Part | Kind::Share | Kind::Offer | Kind::Notify)
     }
 }
 
@@ -166,7 +168,7 @@ mod tests {
 
     #[test]
     fn an_envelope_is_encoded_and_parsed() {
-        for number in 1..=12 {
+        for number in 1..=13 {
             let kind = Kind::from_number(number).expect("all of them");
             let envelope = Envelope { kind, granted: 0xdead_beef };
             assert_eq!(Envelope::from_bytes(&envelope.to_bytes(TOKEN), TOKEN), Ok(envelope));
@@ -184,13 +186,13 @@ mod tests {
         for bit in 0..24 {
             let mut bytes = good;
             bytes[1 + bit / 8] ^= 1 << (bit % 8);
-            for kind in [0, 1, 13] {
+            for kind in [0, 1, 14] {
                 bytes[0] = kind;
                 assert_eq!(Envelope::from_bytes(&bytes, TOKEN), Err(NoEnvelope::Foreign), "bit {bit}");
                 assert_eq!(Envelope::from_bytes(&bytes[..4], TOKEN), Err(NoEnvelope::Foreign), "bit {bit}");
             }
         }
-        for kind in [0, 13] {
+        for kind in [0, 14] {
             let mut bytes = good;
             bytes[0] = kind;
             assert_eq!(Envelope::from_bytes(&bytes, TOKEN), Err(NoEnvelope::Malformed), "kind {kind}");

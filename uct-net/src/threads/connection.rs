@@ -10,10 +10,13 @@ use ucs::memory::fork::Forked;
 use super::confined::Confined;
 use super::engine::{Engine, Entered};
 use super::limit::Limit;
+use super::memory::Memory;
 use super::message::Message;
 use super::outside::Signals;
+use super::remote::RemoteMemory;
+use super::transfer::Transfer;
 use crate::error::{Error, Result, Stage};
-use crate::flavour::{self, Flavour};
+use crate::flavour::{self, Flavour, Plan};
 use crate::local;
 use crate::local::Explanation;
 use crate::local::conn::Ticket;
@@ -192,6 +195,9 @@ pub type Within<F> = flavour::Within<F, Limit>;
 impl Flavour for Connection {
     type Message = Message;
     type Timer = Limit;
+    type Memory = Memory;
+    type RemoteMemory = RemoteMemory;
+    type Transfer = Transfer;
 
     fn peer_name(&self) -> &str {
         self.peer()
@@ -204,7 +210,7 @@ impl Flavour for Connection {
     fn poll_message(&self, context: &mut Context<'_>) -> Poll<Result<Message>> {
         let inner = &*self.inner;
         // Most messages come while no waker has to be registered for them.
-        let received = inner.local.with(|entered, local| {
+        let received = inner.local.with(|entered, local| -> Result<_> {
             let polls = if entered.is_driven() { POLLS } else { PATIENT_POLLS };
             for _ in 0..polls {
                 if let Some(message) = local.conn().try_receive()? {
@@ -250,7 +256,7 @@ impl Flavour for Connection {
     }
 
     fn poll_write(&self, bytes: &[u8], context: &mut Context<'_>) -> Poll<Result<usize>> {
-        let sent = self.inner.local.with(|entered, local| {
+        let sent = self.inner.local.with(|entered, local| -> Result<_> {
             let sent = local.conn().send_some(bytes)?;
             if sent == 0 {
                 entered.returns();
@@ -271,6 +277,10 @@ impl Flavour for Connection {
 
     fn poll_shutdown(&self, context: &mut Context<'_>) -> Poll<Result> {
         self.writing(context, |local, context| local.poll_shutdown(context))
+    }
+
+    fn start_transfer(&self, plan: Plan<Connection>) -> Result<Transfer> {
+        self.plan_transfer(plan)
     }
 
     fn poll_close(&self, is_first: bool, context: &mut Context<'_>) -> Poll<Result> {

@@ -25,6 +25,7 @@ mod streams;
 mod tests;
 #[cfg(feature = "tokio")]
 mod tokio;
+mod transfer;
 
 pub use connect::{Connect, Connecting};
 pub use connection::{Close, Connection, Recv, Send, Stream, Within};
@@ -35,3 +36,4 @@ pub use net::Net;
 pub use operation::Operation;
 pub use remote::RemoteMemory;
 pub use streams::Streams;
+pub use transfer::{Cancel, NewTransfer, Transfer};

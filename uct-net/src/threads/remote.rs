@@ -23,6 +23,10 @@ impl RemoteMemory {
         RemoteMemory { length: remote.len(), inner: Arc::new(entered.confine(remote)) }
     }
 
+    pub(super) fn confined(&self) -> &Confined<local::RemoteMemory> {
+        &self.inner
+    }
+
     /// Its length in bytes.
     pub fn len(&self) -> u64 {
         self.length
@@ -137,7 +141,7 @@ impl Connection {
         self.operation(begin, |_entered, ()| ())
     }
 
-    fn operation<L: 'static, T: Send + 'static, F: Future<Output = Result<L>> + 'static>(
+    pub(super) fn operation<L: 'static, T: Send + 'static, F: Future<Output = Result<L>> + 'static>(
         &self,
         begin: impl FnOnce(&Entered<'_>, local::Connection) -> F + Send,
         finish: fn(&Entered<'_>, L) -> T,
@@ -147,7 +151,7 @@ impl Connection {
     }
 
     /// A value of this connection's net.
-    fn owned<T: Clone>(&self, entered: &Entered<'_>, value: &Confined<T>) -> Result<T> {
+    pub(super) fn owned<T: Clone>(&self, entered: &Entered<'_>, value: &Confined<T>) -> Result<T> {
         if Arc::ptr_eq(value.engine(), self.engine()) {
             return Ok(value.inside(entered).clone());
         }

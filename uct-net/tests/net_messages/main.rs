@@ -19,3 +19,4 @@ mod messages;
 mod outside_progress;
 mod threads;
 mod threads_memory;
+mod transfers;

@@ -85,6 +85,7 @@ impl Conn {
         let Ok(mut state) = self.state.try_borrow_mut() else { return };
         state.received.clear();
         state.shared.clear();
+        state.notices.clear();
         state.control.clear();
         state.lose();
         state.fin = Fin::default();
@@ -189,6 +190,9 @@ impl Conn {
             state.failure.get_or_insert(error);
             state.readers.take().and(state.writers.take())
         };
+        if self.has_moves() {
+            self.become_due();
+        }
         wakers.wake_later(&self.agenda);
     }
 }

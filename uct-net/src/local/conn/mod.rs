@@ -5,6 +5,7 @@
 
 mod end;
 mod large;
+mod moves;
 mod offer;
 mod receive;
 mod room;
@@ -14,12 +15,14 @@ mod state;
 mod wakers;
 
 use std::cell::{Cell, OnceCell, RefCell};
+use std::collections::VecDeque;
 use std::fmt;
 use std::rc::Rc;
 #[cfg(feature = "tls")]
 use std::task::Waker;
 
 pub(crate) use self::large::Large;
+pub(crate) use self::moves::{Direction, MAX_NOTICE, Moves, Part};
 pub(crate) use self::spans::Spans;
 use self::state::State;
 pub(crate) use self::state::Ticket;
@@ -43,6 +46,8 @@ pub(crate) struct Conn {
     waits_for_room: Cell<bool>,
     /// An operation beside the messages waits for the transport's room as well.
     is_awaited: Cell<bool>,
+    /// Transfers under way, the next one to go on first.
+    moves: RefCell<VecDeque<Rc<Moves>>>,
     /// Its spans, from the end of the handshake to the first failure.
     spans: RefCell<Option<Spans>>,
     /// Among those that callers have opened.
@@ -79,6 +84,7 @@ impl Conn {
             is_due: Cell::new(false),
             waits_for_room: Cell::new(false),
             is_awaited: Cell::new(false),
+            moves: RefCell::default(),
             spans: RefCell::new(None),
             place: RefCell::new(None),
             #[cfg(feature = "tls")]
@@ -161,6 +167,7 @@ impl Conn {
     pub(crate) fn pump_due(self: &Rc<Conn>) {
         self.is_due.set(false);
         self.pump();
+        self.pump_moves();
         if !self.waits_for_room.get() && self.is_awaited.take() {
             let writers = self.state.borrow_mut().writers.take();
             writers.wake();

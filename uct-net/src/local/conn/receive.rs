@@ -10,6 +10,7 @@ use uct_host::AmMessage;
 use super::super::message::Message;
 use super::Conn;
 use super::end::MAX_REASON;
+use super::moves::MAX_NOTICE;
 use super::offer::Offer;
 use super::state::{State, closed};
 use super::wakers::Wakers;
@@ -101,6 +102,26 @@ impl Conn {
         let mut state = self.state.borrow_mut();
         if let Some(shared) = state.shared.pop_front() {
             return Ok(Some(shared));
+        }
+        if state.fin.has_come {
+            return Err(closed(&self.peer));
+        }
+        state.check()?;
+        state.readers.add(context);
+        Ok(None)
+    }
+
+    /// The next notification of a transfer of the peer's; as [`Conn::poll_receive`].
+    pub(crate) fn poll_notice(self: &Rc<Conn>, context: &Context<'_>) -> Result<Option<Message>, Error> {
+        let mut state = self.state.borrow_mut();
+        if let Some((notice, cost)) = state.notices.pop_front() {
+            state.receive.release(cost);
+            let is_due = state.receive.is_due();
+            drop(state);
+            if is_due {
+                self.pump();
+            }
+            return Ok(Some(notice));
         }
         if state.fin.has_come {
             return Err(closed(&self.peer));
@@ -217,6 +238,12 @@ impl State {
                     return Err("it shared more memory than this side has asked for".into());
                 }
                 self.shared.push_back(shared);
+                wakers = self.readers.take();
+            }
+            Kind::Notify if self.fin.wanted == Some(true) => self.receive.release(cost(length)),
+            Kind::Notify if length > MAX_NOTICE => return Err("its notification is too long".into()),
+            Kind::Notify => {
+                self.notices.push_back((Message::received(message, start, &conn.kept), cost(length)));
                 wakers = self.readers.take();
             }
             Kind::Offer => {

@@ -230,6 +230,10 @@ impl Conn {
         }
         if has_left {
             self.agenda.rouse();
+            if self.has_moves() {
+                // A notification may be what has left.
+                self.become_due();
+            }
             let writers = self.state.borrow_mut().writers.take();
             writers.wake();
         }
@@ -237,7 +241,7 @@ impl Conn {
 }
 
 impl State {
-    fn check_sendable(&self, peer: &str) -> Result<(), Error> {
+    pub(super) fn check_sendable(&self, peer: &str) -> Result<(), Error> {
         self.check()?;
         if self.fin.is_deaf {
             return Err(closed(peer));

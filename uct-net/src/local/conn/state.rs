@@ -32,6 +32,8 @@ pub(super) struct State {
     /// Memory of messages that left, registered still.
     pub(super) retired: Vec<Source>,
     pub(super) shared: VecDeque<Shared>,
+    /// Notifications of the peer's transfers, with what they cost.
+    pub(super) notices: VecDeque<(Message, u32)>,
     pub(super) is_probed: bool,
     pub(super) has_probe_reply: bool,
     pub(super) fin: Fin,
@@ -83,6 +85,7 @@ impl State {
             offer: None,
             retired: Vec::new(),
             shared: VecDeque::new(),
+            notices: VecDeque::new(),
             is_probed: false,
             has_probe_reply: false,
             fin: Fin::default(),
