@@ -42,7 +42,12 @@ impl RcIface {
     /// Whether a sleeper must be woken for a look.
     pub(crate) fn has_something_to_watch(&self) -> bool {
         let probes = self.schedule.probes();
-        self.conns.all().iter().any(|conn| conn.queue.is_connected() && (probes || !conn.queue.is_quiet()))
+        !self.reaped.borrow().is_empty()
+            || self
+                .conns
+                .all()
+                .iter()
+                .any(|conn| conn.queue.is_connected() && (probes || !conn.queue.is_quiet()))
     }
 
     /// Handles asynchronous events of the device.

@@ -3,7 +3,7 @@
 //! An empty progress polls one queue; two flags guard all other work.
 
 use std::rc::Rc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use uct_ib::verbs::{Wc, WcBuffer};
 use uct_plugin::{Blocked, Disposition, Error};
@@ -298,12 +298,13 @@ impl RcIface {
         self.release_reaped(Instant::now());
     }
 
-    /// Releases queue pairs whose endpoints ended long enough ago.
+    /// Releases queue pairs whose endpoints ended long enough ago; where no tick would come back to them, at once.
     pub(crate) fn release_reaped(&self, now: Instant) {
+        let farewell = if self.schedule.tick.is_some() { FAREWELL } else { Duration::ZERO };
         loop {
             let mut reaped = self.reaped.borrow_mut();
             let is_over =
-                |(since, conn): &(Instant, Rc<Conn>)| conn.failure().is_some() || now >= *since + FAREWELL;
+                |(since, conn): &(Instant, Rc<Conn>)| conn.failure().is_some() || now >= *since + farewell;
             if !reaped.front().is_some_and(is_over) {
                 return;
             }
@@ -363,12 +364,13 @@ impl RcIface {
         }
         let Some(conn) = self.conns.remove(conn) else { return };
         self.shared.rx.leave(&conn.window);
+        let now = Instant::now();
+        self.reaped.borrow_mut().push_back((now, conn));
         if self.shared.agenda.is_running() {
             self.shared.agenda.add_work();
         } else {
-            self.release_reaped(Instant::now());
+            self.release_reaped(now);
         }
-        self.reaped.borrow_mut().push_back((Instant::now(), conn));
     }
 
     /// Checks every peer, once a tick.
@@ -384,5 +386,7 @@ impl RcIface {
         for conn in self.conns.all() {
             conn.watch(&schedule, is_probe_due);
         }
+        // Nothing else may happen here for long, and a peer takes a queue pair that answers for one that lives.
+        self.release_reaped(Instant::now());
     }
 }
