@@ -12,6 +12,9 @@ mod install;
 mod instructions;
 mod man;
 mod part;
+#[cfg(test)]
+#[path = "../../ucs/testing/skip.rs"]
+mod skip;
 mod soft;
 mod steps;
 mod test;

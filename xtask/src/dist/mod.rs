@@ -155,17 +155,13 @@ fn time_of_commit(workspace: &Workspace) -> String {
 }
 
 #[cfg(test)]
-#[path = "../../../ucs/testing/skip.rs"]
-mod skip;
-
-#[cfg(test)]
 mod tests {
     use super::*;
 
     #[test]
     fn a_program_depends_on_the_c_library_and_what_is_no_program_is_refused() {
         if !Path::new("/usr/bin/dpkg-shlibdeps").exists() {
-            return skip::skip("dpkg-dev", "there is no dpkg-shlibdeps, of the package dpkg-dev");
+            return crate::skip::skip("dpkg-dev", "there is no dpkg-shlibdeps, of the package dpkg-dev");
         }
         let place = tempfile::tempdir().unwrap();
         let bin = place.path().join("bin");

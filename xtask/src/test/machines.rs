@@ -5,13 +5,15 @@ use crate::failure::{Context, Failure, Outcome};
 use crate::process::quote;
 use crate::steps::{Steps, Verdict};
 use crate::test::SUITE;
-use crate::vm;
+use crate::vm::{self, Fetched};
 use crate::workspace::{Built, CONFORMANCE, EVERYTHING, Workspace};
 use serde::Deserialize;
 use std::ffi::OsStr;
 use std::fs;
 use std::time::Duration;
 
+/// The step that stands for all, where none of them can run.
+const STEP: &str = "virtual machine";
 const TABLE: &str = "tests/vm/tests.toml";
 /// Where the project's test programs are in the guest.
 const GUEST_TESTS: &str = "/usr/lib/uct/tests";
@@ -65,17 +67,29 @@ struct Contents {
 
 /// A step for each test that is chosen. The first machine builds what all of them contain.
 pub fn run(workspace: &Workspace, steps: &mut Steps, asked: &Asked) {
-    let machines = match machines(workspace) {
+    let mut machines = match machines(workspace) {
         Ok(machines) => machines,
-        Err(failure) => return steps.run("virtual machine", || Err(failure)),
+        Err(failure) => return steps.run(STEP, || Err(failure)),
     };
-    let mut contents = None;
-    for mut machine in machines {
-        let step = |test: &Test| format!("virtual machine: {}", test.name);
+    let step = |test: &Test| format!("{STEP}: {}", test.name);
+    for machine in &mut machines {
         machine.test.retain(|test| steps.is_chosen(&step(test)) && (asked.all || !test.by_hand));
-        if machine.test.is_empty() {
-            continue;
+    }
+    machines.retain(|machine| !machine.test.is_empty());
+    if machines.is_empty() {
+        return;
+    }
+    // Like a package that this user cannot install, a kernel that no archive sends is no fault of the tests.
+    match vm::kernel(workspace) {
+        Ok(Fetched::Here(_)) => {}
+        Ok(Fetched::Unreachable(reason)) => {
+            let reason = format!("{}\n{reason}", vm::NO_KERNEL);
+            return steps.run_or_skip(STEP, || Ok(Verdict::Impossible(reason)));
         }
+        Err(failure) => return steps.run(STEP, || Err(failure)),
+    }
+    let mut contents = None;
+    for machine in machines {
         let names = machine.test.iter().map(step).collect();
         steps.run_together(names, || {
             let ended = match contents.get_or_insert_with(|| prepare(workspace)) {

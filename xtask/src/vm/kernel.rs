@@ -2,17 +2,22 @@
 //! Built on apt-get, dpkg and depmod; used by `vm`.
 
 use crate::failure::{Context, Failure, Outcome};
-use crate::process::{command, output, run};
+use crate::process::{capture, command, line, output, run};
 use rustix::fs::{FlockOperation, flock};
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
+use std::thread;
+use std::time::{Duration, Instant};
 
 /// The modules that the guest wants, beside what they depend on. No module names crc32_generic as a
 /// dependency, but rdma_rxe looks the algorithm up by name when it loads.
 const MODULES: &[&str] = &["crc32_generic", "rdma_rxe", "rdma_cm", "rdma_ucm", "veth", "dummy", "sch_netem"];
 
 const LIMIT: Duration = Duration::from_secs(300);
+
+/// Seconds between attempts to get the package, and the time after which none begins.
+const PAUSES: [u64; 5] = [2, 5, 10, 20, 40];
+const ATTEMPTS_LIMIT: Duration = Duration::from_secs(120);
 
 /// An unpacked kernel.
 pub struct Kernel {
@@ -32,8 +37,21 @@ pub struct Module {
     pub contents: Vec<u8>,
 }
 
-/// Fetches the kernel into `directory` unless it is there.
-pub fn fetch(directory: &Path) -> Outcome<Kernel> {
+/// A kernel, or why this machine cannot get one.
+pub enum Fetched {
+    /// It is unpacked and ready to boot.
+    Here(Kernel),
+    /// The package archive did not send it, for this reason.
+    Unreachable(String),
+}
+
+/// Fetches the kernel into `directory` unless it is there. An archive that cannot be reached is asked again for about two minutes. A package
+/// that came and cannot be used is a failure.
+pub fn fetch(directory: &Path) -> Outcome<Fetched> {
+    fetch_with(directory, &Archive { options: &[], pauses: &PAUSES })
+}
+
+fn fetch_with(directory: &Path, archive: &Archive) -> Outcome<Fetched> {
     fs::create_dir_all(directory).context(|| format!("cannot make {}", directory.display()))?;
     // Held until the end of the function: another one that starts meanwhile waits, and finds it done.
     let lock = directory.join("lock");
@@ -43,26 +61,97 @@ pub fn fetch(directory: &Path) -> Outcome<Kernel> {
 
     let ready = directory.join("version");
     if let Ok(version) = fs::read_to_string(&ready) {
-        return Ok(Kernel { image: directory.join("vmlinux"), root: directory.join("kernel"), version });
+        let kernel = Kernel { image: directory.join("vmlinux"), root: directory.join("kernel"), version };
+        return Ok(Fetched::Here(kernel));
     }
-    let package = package_name()?;
-    let version = package.trim_start_matches("linux-image-").to_owned();
     let root = directory.join("kernel");
     if root.exists() {
         fs::remove_dir_all(&root).context(|| format!("cannot remove {}", root.display()))?;
     }
-    // As root, apt would drop its privileges for a download and complain that it cannot write here.
-    let mut download = command("apt-get");
-    download.args(["-o", "APT::Sandbox::User=root", "-q", "download", &package]).current_dir(directory);
-    run(&mut download, LIMIT)?;
-    let archive = archive(directory, &package)?;
+    let package = match archive.download(directory) {
+        Ok(package) => package,
+        Err(failure) => return Ok(Fetched::Unreachable(failure.to_string())),
+    };
+    let version = package.trim_start_matches("linux-image-").to_owned();
+    let archive = downloaded(directory, &package)?;
     run(command("dpkg").arg("-x").arg(&archive).arg(&root), LIMIT)?;
     fs::remove_file(&archive).context(|| format!("cannot remove {}", archive.display()))?;
     run(command("/sbin/depmod").arg("-b").arg(&root).arg(&version), LIMIT)?;
     let image = directory.join("vmlinux");
     extract_elf(&root.join("boot").join(format!("vmlinuz-{version}")), &image)?;
     fs::write(&ready, &version).context(|| format!("cannot write {}", ready.display()))?;
-    Ok(Kernel { image, root, version })
+    Ok(Fetched::Here(Kernel { image, root, version }))
+}
+
+/// Where packages come from.
+struct Archive<'a> {
+    /// Options of apt-get and apt-cache beside the usual ones.
+    options: &'a [&'a str],
+    /// Seconds between attempts.
+    pauses: &'a [u64],
+}
+
+impl Archive<'_> {
+    /// Downloads the package of the kernel into `directory`, and returns its name.
+    fn download(&self, directory: &Path) -> Outcome<String> {
+        let begin = Instant::now();
+        let mut pauses = self.pauses.iter().map(|seconds| Duration::from_secs(*seconds));
+        loop {
+            let failure = match self.try_download(directory) {
+                Ok(package) => return Ok(package),
+                Err(failure) => failure,
+            };
+            match pauses.next().filter(|pause| begin.elapsed() + *pause < ATTEMPTS_LIMIT) {
+                Some(pause) => {
+                    eprintln!("xtask: {failure}\nxtask: again in {} s", pause.as_secs());
+                    thread::sleep(pause);
+                    // The list may name a package that a newer one has replaced. Only root may make a new list.
+                    let _ = self.run(&["update"], directory);
+                }
+                None => return Err(failure),
+            }
+        }
+    }
+
+    fn try_download(&self, directory: &Path) -> Outcome<String> {
+        let package = self.package_name()?;
+        self.run(&["download", &package], directory)?;
+        Ok(package)
+    }
+
+    /// The package behind Debian's newest kernel. The cloud kernel has no rdma_rxe.
+    fn package_name(&self) -> Outcome<String> {
+        let mut cache = command("apt-cache");
+        let depends = output(cache.args(self.options).args(["depends", "linux-image-amd64"]), LIMIT)?;
+        let package = depends.lines().find_map(|line| line.trim().strip_prefix("Depends: "));
+        package.map(str::to_owned).ok_or_else(|| {
+            Failure::new(
+                "apt knows no package linux-image-amd64: run `apt-get update` on a Debian for x86-64",
+            )
+        })
+    }
+
+    fn run(&self, action: &[&str], directory: &Path) -> Outcome {
+        let mut apt = command("apt-get");
+        // As root, apt would drop its privileges for a download and complain that it cannot write here.
+        apt.args([
+            "-q",
+            "-o",
+            "APT::Sandbox::User=root",
+            "-o",
+            "Acquire::Retries=0",
+            "-o",
+            "Acquire::http::Timeout=15",
+        ]);
+        apt.args(["-o", "Acquire::https::Timeout=15"]).args(self.options).args(action);
+        apt.current_dir(directory).env("LC_ALL", "C");
+        let (status, _, stderr) = capture(&mut apt, LIMIT)?;
+        if status.success() {
+            return Ok(());
+        }
+        let errors = stderr.lines().filter(|line| line.starts_with("E: ")).collect();
+        Err(Failure::new(format!("`{}` failed: {status}", line(&apt))).with_lines(errors))
+    }
 }
 
 impl Kernel {
@@ -81,16 +170,7 @@ impl Kernel {
     }
 }
 
-/// The package behind Debian's newest kernel. The cloud kernel has no rdma_rxe.
-fn package_name() -> Outcome<String> {
-    let depends = output(command("apt-cache").args(["depends", "linux-image-amd64"]), LIMIT)?;
-    let package = depends.lines().find_map(|line| line.trim().strip_prefix("Depends: "));
-    package.map(str::to_owned).ok_or_else(|| {
-        Failure::new("apt knows no package linux-image-amd64: run `apt-get update` on a Debian for x86-64")
-    })
-}
-
-fn archive(directory: &Path, package: &str) -> Outcome<PathBuf> {
+fn downloaded(directory: &Path, package: &str) -> Outcome<PathBuf> {
     let entries = fs::read_dir(directory).context(|| format!("cannot read {}", directory.display()))?;
     let archive = entries.flatten().map(|entry| entry.path()).find(|path| {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
@@ -168,6 +248,33 @@ fn decompress(compressed: &[u8], of: &Path) -> Outcome<Vec<u8>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// apt-get with a proxy that is not there, so that no archive is reached.
+    const NOWHERE: &[&str] =
+        &["-o", "Acquire::http::Proxy=http://127.0.0.1:1", "-o", "Acquire::https::Proxy=http://127.0.0.1:1"];
+
+    #[test]
+    fn an_archive_that_is_not_reached_is_asked_again_and_is_no_failure() {
+        if !Path::new("/usr/bin/apt-get").exists() {
+            return crate::skip::skip("apt", "there is no apt-get");
+        }
+        let directory = tempfile::tempdir().unwrap();
+        let begin = Instant::now();
+        let fetched = fetch_with(directory.path(), &Archive { options: NOWHERE, pauses: &[1] }).unwrap();
+        let Fetched::Unreachable(reason) = fetched else { panic!("a kernel from nowhere") };
+        assert!(reason.contains("apt-get") || reason.contains("apt-cache"), "{reason}");
+        assert!(begin.elapsed() >= Duration::from_secs(1), "it was not asked again");
+        assert!(!directory.path().join("version").exists());
+    }
+
+    #[test]
+    fn a_kernel_that_is_there_and_broken_is_a_failure() {
+        let directory = tempfile::tempdir().unwrap();
+        let image = directory.path().join("vmlinuz");
+        fs::write(&image, [0; 4096]).unwrap();
+        let failure = extract_elf(&image, &directory.path().join("vmlinux")).unwrap_err();
+        assert!(failure.to_string().contains("is not a bzImage"), "{failure}");
+    }
 
     #[test]
     fn the_payload_is_found_where_the_header_says() {

@@ -16,7 +16,11 @@ use clap::Args;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
+pub use kernel::Fetched;
 pub use qemu::Ended;
+
+/// Why there is no machine, where the archive did not send its kernel.
+pub const NO_KERNEL: &str = "the guest's kernel cannot be fetched";
 
 /// A test program of a package that depends on all plugins: cargo, which builds no library by its name, builds them with it.
 const WITH_PLUGINS: &str = "connection_managers";
@@ -150,10 +154,18 @@ pub fn install() -> Outcome {
     apt::require(PACKAGES)
 }
 
+/// The guest's kernel, fetched if it is not there, or why this machine cannot get it.
+pub fn kernel(workspace: &Workspace) -> Outcome<Fetched> {
+    kernel::fetch(&workspace.target().join("vm"))
+}
+
 /// As [`run`], with programs and plugins that are built already.
 pub fn run_with(workspace: &Workspace, built: &Built, options: &Options) -> Outcome<Ended> {
     let start = Instant::now();
-    let kernel = kernel::fetch(&workspace.target().join("vm"))?;
+    let kernel = match kernel(workspace)? {
+        Fetched::Here(kernel) => kernel,
+        Fetched::Unreachable(reason) => return Err(Failure::new(format!("{NO_KERNEL}: {reason}"))),
+    };
     let image = contents::gather(&kernel, built, &options.files, &settings(options)?)?;
     let packed = Instant::now();
     let mut guest = qemu::Guest {
