@@ -133,8 +133,12 @@ fn yama_permits(scope: PtraceScope, permitted: bool, is_admin: bool) -> bool {
 
 /// Whether this process has CAP_SYS_PTRACE.
 fn has_sys_ptrace() -> bool {
+    grants_sys_ptrace(&std::fs::read_to_string("/proc/self/status").unwrap_or_default())
+}
+
+/// Whether the `status` of a process says that it has CAP_SYS_PTRACE.
+fn grants_sys_ptrace(status: &str) -> bool {
     const CAP_SYS_PTRACE: u64 = 1 << 19;
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
     let effective = status.lines().find_map(|line| line.strip_prefix("CapEff:"));
     effective
         .and_then(|bits| u64::from_str_radix(bits.trim(), 16).ok())
@@ -378,6 +382,21 @@ mod tests {
                 .map(|(permitted, is_admin)| yama_permits(scope, permitted, is_admin));
             assert_eq!(found, expected, "{scope:?}");
         }
+    }
+
+    #[test]
+    fn one_effective_capability_makes_a_process_an_administrator() {
+        let with = |bits: &str| grants_sys_ptrace(&format!("CapPrm:\t{}\nCapEff:\t{bits}\n", "f".repeat(16)));
+        let rows = [("0000000000080000", true), ("000001ffffffffff", true), ("000001fffff7ffff", false)];
+        for (bits, expected) in rows.into_iter().chain([("0000000000000000", false), ("none", false)]) {
+            assert_eq!(with(bits), expected, "{bits}");
+        }
+        assert!(!grants_sys_ptrace(""));
+        // The kernel's own text is understood.
+        let own = std::fs::read_to_string("/proc/self/status").unwrap();
+        let own = own.lines().find(|line| line.starts_with("CapEff:")).unwrap();
+        let digit = own.as_bytes()[own.len() - 5];
+        assert_eq!(has_sys_ptrace(), b"89abcdef".contains(&digit), "{own}");
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::common::alone::is_alone;
 use crate::common::{LIMIT, Peer, heard, hex, open, role, say, unhex, until};
-use uct_core::{AmId, Error, IfaceAddress};
+use uct_core::{AmId, Error, Iface, IfaceAddress, Worker};
 
 const ID: AmId = AmId::new(9).unwrap();
 
@@ -170,5 +170,50 @@ fn many_interfaces_send_to_one_and_quiet_ones_are_not_polled() {
                 "a ring of the doorbell was missed"
             );
         }
+    }
+}
+
+#[test]
+fn a_doorbell_leads_to_a_message_on_an_idle_ring_at_once() {
+    /// So many that checking one after the other takes long.
+    const PEERS: usize = 96;
+    /// Of an idle interface.
+    const CALLS: usize = 8192;
+    /// The doorbell is polled once in 64 calls at least.
+    const MOST_CALLS: usize = 200;
+    let (worker, iface) = open("posix", &[]);
+    let received = Rc::new(Cell::new(0));
+    let count = Rc::clone(&received);
+    iface.set_am_handler(ID, move |_| count.set(count.get() + 1));
+    let address = iface.address().expect("an address");
+    let peers: Vec<_> = (0..PEERS).map(|_| open("posix", &[])).collect();
+    let connect = |(_, peer): &(Worker, Iface)| peer.connect(&address).expect("an endpoint");
+    let endpoints: Vec<_> = peers.iter().map(connect).collect();
+    let calls_to = |wanted: usize| {
+        let mut calls = 0;
+        let start = Instant::now();
+        while received.get() < wanted {
+            worker.progress();
+            calls += 1;
+            assert!(start.elapsed() < LIMIT, "{} of {wanted} came", received.get());
+        }
+        calls
+    };
+    for (ep, (sender, _)) in endpoints.iter().zip(&peers) {
+        let send = || {
+            worker.progress();
+            ep.am_short(ID, 0, b"")
+        };
+        until(sender, send).expect("it is sent");
+    }
+    calls_to(PEERS);
+    for (number, ep) in endpoints.iter().enumerate().step_by(7) {
+        for _ in 0..CALLS {
+            worker.progress();
+        }
+        let before = received.get();
+        ep.am_short(ID, 0, b"").expect("it is sent");
+        let calls = calls_to(before + 1);
+        assert!(calls <= MOST_CALLS, "{calls} calls to the message of peer {number}");
     }
 }

@@ -175,6 +175,23 @@ pub(crate) mod tests {
     }
 
     #[test]
+    fn a_silent_peer_is_noticed_by_the_system_unless_its_limits_are_off() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let connected = |options: &Options| connect(listener.local_addr().unwrap(), None, options).unwrap();
+        let seconds = |count| Duration::from_secs(count);
+        let socket = connected(&with("auto"));
+        assert!(socket.keepalive().unwrap() && socket.tcp_nodelay().unwrap());
+        let times = [socket.tcp_keepalive_time(), socket.tcp_keepalive_interval()].map(io::Result::unwrap);
+        assert_eq!((times, socket.tcp_keepalive_retries().unwrap()), ([seconds(10), seconds(2)], 3));
+        assert_eq!(socket.tcp_user_timeout().unwrap(), Some(seconds(30)));
+        let off = || "inf".parse().unwrap();
+        let socket =
+            connected(&Options { keepidle: off(), user_timeout: off(), nodelay: false, ..with("auto") });
+        assert!(!socket.keepalive().unwrap() && !socket.tcp_nodelay().unwrap());
+        assert_eq!(socket.tcp_user_timeout().unwrap(), None);
+    }
+
+    #[test]
     fn bytes_are_counted_as_they_come() {
         use std::io::{Read, Write};
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();

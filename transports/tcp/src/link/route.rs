@@ -86,3 +86,33 @@ fn leads_to(
 fn is_link_local(address: IpAddr) -> bool {
     matches!(address, IpAddr::V6(address) if address.is_unicast_link_local())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_family_that_both_sides_have_is_used() {
+        let devices = net::devices().unwrap();
+        let device = devices.iter().find(|device| device.is_loopback()).expect("the loopback device");
+        let here = address(device);
+        let sockets: Vec<SocketAddr> = vec!["[::1]:7".parse().unwrap(), "127.0.0.1:7".parse().unwrap()];
+        let peer = |sockets: &[SocketAddr]| IfaceAddress { id: 1, key: 2, sockets: sockets.to_vec() };
+        let chosen = |families: &[Family], sockets: &[SocketAddr]| {
+            path((device, &here), families, &here, &peer(sockets), Scope::Network).map(|path| path.peer)
+        };
+        // Not every machine has IPv6 on loopback.
+        for family in [Family::V4, Family::V6] {
+            if addresses(device, &[family]).is_empty() {
+                continue;
+            }
+            let of_family = |socket: &&SocketAddr| socket.is_ipv4() == (family == Family::V4);
+            let (own, other): (Vec<_>, Vec<_>) = sockets.iter().partition(of_family);
+            let other_family = if family == Family::V4 { Family::V6 } else { Family::V4 };
+            assert_eq!(chosen(&[family], &sockets), Ok(own[0]));
+            assert_eq!(chosen(&[family, other_family], &sockets), Ok(own[0]));
+            let refusal = chosen(&[family], &other).unwrap_err();
+            assert!(refusal.contains(&other[0].to_string()) && refusal.contains("af_prio"), "{refusal}");
+        }
+    }
+}

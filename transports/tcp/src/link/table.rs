@@ -221,3 +221,22 @@ impl Table {
         self.all().iter().any(|conn| conn.has_unfinished())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_connection_is_alone_while_it_is_the_only_one() {
+        let table = Table::default();
+        assert!(!table.has_one());
+        let first = table.add(1, 1, None).unwrap();
+        assert!(table.has_one());
+        let second = table.add(2, 2, None).unwrap();
+        assert!(!table.has_one());
+        table.forget(first.id());
+        assert!(table.has_one());
+        table.forget(second.id());
+        assert!(!table.has_one());
+    }
+}

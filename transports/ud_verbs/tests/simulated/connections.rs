@@ -538,3 +538,22 @@ fn before_a_sleep_acknowledgements_do_not_wait() {
     network.pass(0);
     assert_eq!(network.nodes[1].table.counters().acknowledgements, before + 1);
 }
+
+#[test]
+fn an_acknowledgement_is_requested_only_of_what_is_outstanding() {
+    let mut network = quiet(3);
+    let user = network.connect(0, 1, 1);
+    assert!(network.run(5 * MILLISECOND, |network| network.is_flushed()));
+    network.pass(20 * MILLISECOND);
+    let id = network.at(user).id;
+    let table = &mut network.nodes[0].table;
+    table.request_ack(id);
+    assert!(!table.has_output(), "all is acknowledged");
+    network.is_down = true;
+    network.at_mut(user).to_send += 1;
+    network.pass(MICROSECOND);
+    let table = &mut network.nodes[0].table;
+    assert!(!table.has_output());
+    table.request_ack(id);
+    assert!(table.has_output(), "a message is outstanding");
+}
