@@ -290,6 +290,8 @@ fn attributes(setup: &Setup) {
         "a bandwidth below 1 MB/s was guessed, not known"
     );
     assert!(attributes.latency.value < 0.1, "a latency of {} s", attributes.latency.value);
+    assert!(attributes.overhead.value > 0.0, "sending costs time");
+    assert!(attributes.latency.value > 0.0 || pair.is_loop, "a way costs time");
     let domain = pair.sender.iface.memory_domain().attributes();
     for (name, seconds) in [
         ("reg_cost", domain.reg_cost),
