@@ -1,4 +1,4 @@
-//! The table of transports in the README says what the interfaces say, for every transport that is linked in.
+//! The tables of transports in the README and on the page about selection say what the interfaces say, for every transport that is linked in.
 
 use std::fs;
 use std::path::Path;
@@ -22,9 +22,9 @@ fn without_the_kernels_copies_zero_copy_of_shared_memory_is_emulated() {
     assert!(!compare(&[("shm.cma", "n")]).contains(&"cma".to_owned()));
 }
 
-/// Compares the rows of the transports that can be opened, and returns their names.
+/// Compares what the pages say about the transports that can be opened, and returns their names.
 fn compare(keys: &[(&str, &str)]) -> Vec<String> {
-    let readme = fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("../README.md")).unwrap();
+    let (readme, selection) = (page("README.md"), page("docs/selection.md"));
     let sources = uct_core::configuration::Sources::default();
     let sources = sources.set("modules", "self,tcp,shm").set("net_devices", "lo").set("log_level", "error");
     let sources = keys.iter().fold(sources, |sources, (key, value)| sources.set(*key, *value));
@@ -40,6 +40,14 @@ fn compare(keys: &[(&str, &str)]) -> Vec<String> {
                 continue;
             }
         };
+        let features =
+            iface.capabilities() - CLASSES.iter().fold(Capabilities::empty(), |all, class| all | *class);
+        assert_eq!(
+            features_in(&selection, &resource.transport),
+            features,
+            "the column of {} in selection.md",
+            resource.transport
+        );
         rows.push((resource.transport.clone(), cells(&iface)));
     }
     // `cma` is there if the kernel's copies are permitted. The others then use them for zero copy.
@@ -57,6 +65,26 @@ fn compare(keys: &[(&str, &str)]) -> Vec<String> {
         "only {checked:?} were compared"
     );
     checked
+}
+
+fn page(name: &str) -> String {
+    fs::read_to_string(Path::new(env!("CARGO_MANIFEST_DIR")).join("..").join(name)).unwrap()
+}
+
+/// The features that have a mark in the column of a transport.
+fn features_in(page: &str, transport: &str) -> Capabilities {
+    let cells = |line: &str| -> Vec<String> { line.split('|').map(|cell| cell.trim().to_owned()).collect() };
+    let mut lines = page.lines().skip_while(|line| !line.starts_with("| feature |"));
+    let head = cells(lines.next().expect("a table of features"));
+    let name = format!("`{transport}`");
+    let column = head.iter().position(|cell| cell.split(", ").any(|one| one == name));
+    let column = column.unwrap_or_else(|| panic!("no column of {transport}"));
+    let rows = lines.skip(1).take_while(|line| line.starts_with('|')).map(cells);
+    let marked = rows.filter(|row| row[column] == "yes");
+    marked.fold(Capabilities::empty(), |all, row| {
+        let name = row[1].trim_matches('`').to_uppercase();
+        all | Capabilities::from_name(&name).unwrap_or_else(|| panic!("there is no feature {name}"))
+    })
 }
 
 /// The cells of a transport's row: am, put, get, atomics.

@@ -73,20 +73,10 @@ pub(crate) fn attributes(limits: &Limits, port: &PortAddress) -> IfaceAttr {
         ..attr::blank().put
     };
     let mut attributes = IfaceAttr {
-        capabilities: UCT_CAP_AM_SHORT
-            | UCT_CAP_AM_BCOPY
-            | UCT_CAP_AM_ZCOPY
+        capabilities: attr::AM
             | UCT_CAP_PENDING
-            | UCT_CAP_PUT_SHORT
-            | UCT_CAP_PUT_BCOPY
-            | UCT_CAP_PUT_ZCOPY
-            | UCT_CAP_GET_SHORT
-            | UCT_CAP_GET_BCOPY
-            | UCT_CAP_GET_ZCOPY
-            | UCT_CAP_ERRHANDLE_SHORT_BUF
-            | UCT_CAP_ERRHANDLE_BCOPY_BUF
-            | UCT_CAP_ERRHANDLE_ZCOPY_BUF
-            | UCT_CAP_ERRHANDLE_REMOTE_MEM
+            | attr::PUT_GET
+            | attr::ERRHANDLE_MEMORY
             | UCT_CAP_ERRHANDLE_PEER_FAILURE
             | UCT_CAP_EP_CHECK
             | UCT_CAP_EP_KEEPALIVE

@@ -62,9 +62,7 @@ impl Iface for TcpIface {
         let puts = if self.config.put_enable { puts } else { 0 };
         let remote = puts | UCT_CAP_GET_SHORT | UCT_CAP_GET_BCOPY | UCT_CAP_GET_ZCOPY;
         IfaceAttr {
-            capabilities: UCT_CAP_AM_SHORT
-                | UCT_CAP_AM_BCOPY
-                | UCT_CAP_AM_ZCOPY
+            capabilities: attr::AM
                 | UCT_CAP_PENDING
                 | remote
                 | UCT_CAP_ATOMIC_CPU

@@ -130,18 +130,10 @@ impl UdIface {
             post_emulated: attr::ALL_POST,
             fetch_emulated: attr::ALL_FETCH,
         };
-        let emulated = UCT_CAP_PUT_SHORT
-            | UCT_CAP_PUT_BCOPY
-            | UCT_CAP_PUT_ZCOPY
-            | UCT_CAP_GET_SHORT
-            | UCT_CAP_GET_BCOPY
-            | UCT_CAP_GET_ZCOPY
-            | UCT_CAP_ATOMIC_CPU;
+        let emulated = attr::PUT_GET | UCT_CAP_ATOMIC_CPU;
         IfaceAttr {
             capabilities: emulated
-                | UCT_CAP_AM_SHORT
-                | UCT_CAP_AM_BCOPY
-                | UCT_CAP_AM_ZCOPY
+                | attr::AM
                 | UCT_CAP_PENDING
                 | UCT_CAP_ERRHANDLE_SHORT_BUF
                 | UCT_CAP_ERRHANDLE_ZCOPY_BUF
