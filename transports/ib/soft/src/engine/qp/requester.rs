@@ -131,18 +131,19 @@ impl Qp {
         if !has_room || length > largest || is_atomic && length != 8 {
             return Err(PostRefused::Size);
         }
-        match self.state() {
-            QpState::Reset | QpState::Init | QpState::ReadyToReceive => return Err(PostRefused::State),
-            QpState::Error | QpState::SendQueueError => {
-                self.report_send(resources, &request, Status::Flushed, 0);
-                return Ok(());
-            }
-            QpState::ReadyToSend | QpState::SendQueueDrain => {}
+        let state = self.state();
+        if matches!(state, QpState::Reset | QpState::Init | QpState::ReadyToReceive) {
+            return Err(PostRefused::State);
         }
         if self.requester.queue.len() >= capacity.sends {
             return Err(PostRefused::Full);
         }
+        // Every request counts that is taken, whatever becomes of it.
         let failed = resources.next_send(self.number);
+        if matches!(state, QpState::Error | QpState::SendQueueError) {
+            self.report_send(resources, &request, Status::Flushed, 0);
+            return Ok(());
+        }
         self.requester.queue.push_back(Entry {
             request,
             length,
