@@ -194,7 +194,8 @@ pub enum IbError {
     },
     /// Memory could not be pinned because of the limit on locked memory.
     #[error(
-        "{verb} of {length} bytes on device `{device}` failed: {}",
+        "{verb}{} on device `{device}` failed: not enough memory, for which there may be this cause: {}",
+        Pinned(*length),
         memlock::advice(*limit)
     )]
     Memlock {
@@ -331,6 +332,15 @@ impl fmt::Display for Errno {
     }
 }
 
+/// How many bytes were to be pinned; nothing if the provider chooses.
+struct Pinned(usize);
+
+impl fmt::Display for Pinned {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0 == 0 { Ok(()) } else { write!(f, " of {} bytes", self.0) }
+    }
+}
+
 /// Text in brackets; nothing if there is none.
 struct Detail<'a>(&'a str);
 
@@ -343,6 +353,20 @@ impl fmt::Display for Detail<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn bytes_to_be_pinned_are_named_if_they_are_known() {
+        let error = |length| {
+            let (verb, device) = ("ibv_create_cq", "mlx5_0".to_owned());
+            IbError::Memlock { verb, device, length, limit: 65536 }.to_string()
+        };
+        assert!(
+            error(0).starts_with("ibv_create_cq on device `mlx5_0` failed: not enough memory"),
+            "{}",
+            error(0)
+        );
+        assert!(error(8).starts_with("ibv_create_cq of 8 bytes on device"), "{}", error(8));
+    }
 
     #[test]
     fn devices_that_the_library_does_not_show_are_named_with_what_to_install() {
