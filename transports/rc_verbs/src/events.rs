@@ -5,6 +5,7 @@ use uct_plugin::abi::{UCT_EVENT_RECV, UCT_EVENT_RECV_SIG, UCT_EVENT_SEND_COMP};
 use uct_plugin::{Error, Result};
 
 use crate::iface::RcIface;
+use crate::io::completions::Completions;
 
 impl RcIface {
     /// Arms the descriptor; see `Iface::arm`.
@@ -50,6 +51,17 @@ impl RcIface {
                 .any(|conn| conn.queue.is_connected() && (probes || !conn.queue.is_quiet()))
     }
 
+    /// Nothing on any connection will end any more.
+    #[cold]
+    pub(crate) fn lose_all(&self, reason: &str) {
+        // What has ended already has ended well.
+        self.end_stashed();
+        while self.poll_tx() > 0 {}
+        for conn in self.conns.all() {
+            conn.lose(Error::IO_ERROR, reason);
+        }
+    }
+
     /// Handles asynchronous events of the device.
     #[cold]
     pub(crate) fn handle_event(&self, event: AsyncEvent) {
@@ -66,14 +78,16 @@ impl RcIface {
                     conn.fail(Error::CONNECTION_RESET, reason);
                 }
             }
-            AsyncEvent::DeviceFatal => {
-                for conn in self.conns.all() {
-                    conn.fail(Error::IO_ERROR, "the device failed or was removed");
+            AsyncEvent::DeviceFatal => self.lose_all("the device failed or was removed"),
+            AsyncEvent::CqError(cq) => {
+                let Completions { rx_cq, tx_cq, .. } = &self.shared.completions;
+                if [rx_cq, tx_cq].iter().any(|own| own.identity() == cq) {
+                    self.lose_all("a completion queue of the interface failed");
                 }
             }
-            AsyncEvent::CqError | AsyncEvent::SrqError => {
+            AsyncEvent::SrqError(srq) if srq == self.shared.rx.ring.srq.identity() => {
                 for conn in self.conns.all() {
-                    conn.fail(Error::IO_ERROR, "a queue of the device failed");
+                    conn.fail(Error::IO_ERROR, "the receive queue of the interface failed");
                 }
             }
             AsyncEvent::PortDown(number) if number == port => {

@@ -238,7 +238,7 @@ impl RcIface {
     fn broken(&self, which: &str, errno: i32) -> u32 {
         for conn in self.conns.all() {
             let reason = format!("the {which} completion queue of {} returned {errno}", self.name);
-            conn.fail(Error::IO_ERROR, &reason);
+            conn.lose(Error::IO_ERROR, &reason);
         }
         0
     }

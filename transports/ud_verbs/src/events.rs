@@ -12,7 +12,7 @@ impl UdIface {
     pub(crate) fn check_device(&self, guard: &Guard<'_, Core>) {
         while let Some(event) = self.events.next() {
             match event {
-                AsyncEvent::DeviceFatal | AsyncEvent::CqError => guard.with(|core| {
+                AsyncEvent::DeviceFatal | AsyncEvent::CqError(_) => guard.with(|core| {
                     core.queue.broken.get_or_insert_with(|| format!("the device reports {event:?}"));
                 }),
                 AsyncEvent::QpFatal(qp) => guard.with(|core| {

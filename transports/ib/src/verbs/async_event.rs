@@ -25,12 +25,12 @@ pub enum AsyncEvent {
     Established(u32),
     /// No more buffers of a shared receive queue go to the queue pair of this number, which is in error.
     LastBufferTaken(u32),
-    /// A completion queue has overrun or broke.
-    CqError,
-    /// A shared receive queue broke.
-    SrqError,
-    /// A shared receive queue has fewer buffers than its limit.
-    SrqLimit,
+    /// The completion queue of this identity ([`Cq::identity`](super::Cq::identity)) has overrun or broke.
+    CqError(usize),
+    /// The shared receive queue of this identity ([`Srq::identity`](super::Srq::identity)) broke.
+    SrqError(usize),
+    /// The shared receive queue of this identity has fewer buffers than its limit.
+    SrqLimit(usize),
     /// The addresses of the port changed: its LID, a GID, a partition key, or the subnet manager requires registering again.
     AddressChange(u8),
     /// Another event, by its number.
@@ -65,9 +65,9 @@ fn decode(event: &ibv_async_event) -> AsyncEvent {
         IBV_EVENT_QP_REQ_ERR | IBV_EVENT_QP_ACCESS_ERR => AsyncEvent::QpPeerError(qp_number(event)),
         IBV_EVENT_COMM_EST => AsyncEvent::Established(qp_number(event)),
         IBV_EVENT_QP_LAST_WQE_REACHED => AsyncEvent::LastBufferTaken(qp_number(event)),
-        IBV_EVENT_CQ_ERR => AsyncEvent::CqError,
-        IBV_EVENT_SRQ_ERR => AsyncEvent::SrqError,
-        IBV_EVENT_SRQ_LIMIT_REACHED => AsyncEvent::SrqLimit,
+        IBV_EVENT_CQ_ERR => AsyncEvent::CqError(cq_identity(event)),
+        IBV_EVENT_SRQ_ERR => AsyncEvent::SrqError(srq_identity(event)),
+        IBV_EVENT_SRQ_LIMIT_REACHED => AsyncEvent::SrqLimit(srq_identity(event)),
         IBV_EVENT_LID_CHANGE
         | IBV_EVENT_PKEY_CHANGE
         | IBV_EVENT_SM_CHANGE
@@ -82,6 +82,18 @@ fn port(event: &ibv_async_event) -> u8 {
     // SAFETY: for this type the element is a port number.
     let port = unsafe { event.element.port_num };
     u8::try_from(port).unwrap_or(0)
+}
+
+/// For events of a completion queue.
+fn cq_identity(event: &ibv_async_event) -> usize {
+    // SAFETY: for this type the element is a completion queue.
+    unsafe { event.element.cq }.addr()
+}
+
+/// For events of a shared receive queue.
+fn srq_identity(event: &ibv_async_event) -> usize {
+    // SAFETY: for this type the element is a shared receive queue.
+    unsafe { event.element.srq }.addr()
 }
 
 /// For events of a queue pair.

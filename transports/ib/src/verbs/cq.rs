@@ -70,6 +70,11 @@ impl Cq {
         self.raw
     }
 
+    /// What events name it by, as long as it lives.
+    pub fn identity(&self) -> usize {
+        self.raw.addr()
+    }
+
     /// How many completions it holds; at least what was asked for.
     pub fn capacity(&self) -> u32 {
         // SAFETY: the queue lives as long as `self`.

@@ -49,6 +49,11 @@ impl Srq {
         self.raw
     }
 
+    /// What events name it by, as long as it lives.
+    pub fn identity(&self) -> usize {
+        self.raw.addr()
+    }
+
     /// How many buffers it holds; at least what was asked for.
     pub fn capacity(&self) -> u32 {
         self.max_wr

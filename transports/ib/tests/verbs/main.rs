@@ -4,7 +4,10 @@
 //! The tests change the link and permissions of the machine, so they take turns.
 
 mod bad_input;
+mod device_faults;
 mod events;
+#[path = "../../testing/faults.rs"]
+mod faults;
 #[path = "../../testing/library.rs"]
 mod library;
 mod rc;

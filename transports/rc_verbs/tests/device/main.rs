@@ -8,6 +8,9 @@ mod bad_input;
 mod cable;
 mod closing;
 mod failure;
+mod faults;
+#[path = "../../../ib/testing/faults.rs"]
+mod has_faults;
 mod hostile;
 #[path = "../../../ib/testing/library.rs"]
 mod library;

@@ -91,6 +91,18 @@ impl Conn {
         self.after_end();
     }
 
+    /// No work request will end by itself any more.
+    ///
+    /// # Safety
+    /// The device uses no buffer of a work request of this queue pair any more.
+    #[cold]
+    pub(crate) unsafe fn end_all_badly(&self, error: Error) {
+        self.account_for_end(self.queue.last(), &self.shared);
+        // SAFETY: the caller's promise.
+        unsafe { self.abandon(error) };
+        self.after_end();
+    }
+
     /// Counts work requests up to this number as ended; returns whether there are any.
     #[inline(always)]
     fn account_for_end(&self, number: u32, shared: &Shared) -> bool {

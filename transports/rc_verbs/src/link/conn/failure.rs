@@ -28,6 +28,18 @@ impl Conn {
         self.status.report(&self.shared.errors, &reason);
     }
 
+    /// As [`Conn::fail`], where the device ends nothing any more: what is in flight completes with an error here.
+    #[cold]
+    pub(crate) fn lose(&self, error: Error, reason: &str) {
+        self.fail(error, reason);
+        if let Err(error) = self.qp.reset() {
+            ucs::log::debug!(%error, "rc_verbs: a queue pair is not reset");
+        }
+        // SAFETY: what was posted has ended with the reset, or with the device, which does nothing for a queue pair that it cannot
+        // reset any more.
+        unsafe { self.end_all_badly(self.failure().unwrap_or(error)) };
+    }
+
     /// The completion of a work request that failed.
     #[cold]
     pub(crate) fn failed_send(&self, wc: &Wc) {
