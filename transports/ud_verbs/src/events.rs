@@ -7,26 +7,39 @@ use crate::link::core::Core;
 use crate::link::lock::Guard;
 
 impl UdIface {
-    /// Reads the events of the device.
+    /// Reads the events of the device. The first that ends the interface is why it fails, whatever followed from it.
     #[cold]
     pub(crate) fn check_device(&self, guard: &Guard<'_, Core>) {
+        let mut reason = None;
         while let Some(event) = self.events.next() {
             match event {
-                AsyncEvent::DeviceFatal | AsyncEvent::CqError(_) => guard.with(|core| {
-                    core.queue.broken.get_or_insert_with(|| format!("the device reports {event:?}"));
-                }),
-                AsyncEvent::QpFatal(qp) => guard.with(|core| {
-                    if qp == core.queue.number() {
-                        core.queue.broken.get_or_insert_with(|| {
-                            "the device reports a fatal error of the queue pair".into()
-                        });
-                    }
-                }),
                 AsyncEvent::PortActive(port) | AsyncEvent::AddressChange(port) => guard.with(|core| {
                     core.refresh_port(&self.md.device.context, port);
                 }),
-                other => ucs::log::debug!(?other, "an event of the device"),
+                other => match guard.with(|core| fatal(core, other)) {
+                    Some(found) => _ = reason.get_or_insert(found),
+                    None => ucs::log::debug!(?other, "an event of the device"),
+                },
             }
         }
+        if let Some(reason) = reason {
+            guard.with(|core| core.set_broken(reason));
+        }
+    }
+}
+
+/// What an event says that ends the interface.
+fn fatal(core: &Core, event: AsyncEvent) -> Option<&'static str> {
+    let own = core.queue.number();
+    match event {
+        AsyncEvent::DeviceFatal => Some("the device failed or was removed"),
+        AsyncEvent::CqError(cq) if core.queue.has_cq(cq) => {
+            Some("a completion queue of the interface failed")
+        }
+        AsyncEvent::QpFatal(qp) if qp == own => Some("the device reports a fatal error of the queue pair"),
+        AsyncEvent::QpPeerError(qp) if qp == own => {
+            Some("the device reports an error of the queue pair that a peer caused")
+        }
+        _ => None,
     }
 }

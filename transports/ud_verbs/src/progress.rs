@@ -269,7 +269,7 @@ impl UdIface {
     fn slow_path(&self, guard: &Guard<'_, Core>) -> u32 {
         let mut count = 0;
         guard.with(|core| core.queue.reap());
-        if guard.with(|core| std::mem::take(&mut core.must_check_device)) {
+        if guard.with(Core::take_device_check) {
             self.check_device(guard);
         }
         while let Some((completion, result)) = guard.with(Core::reap_zombie) {

@@ -111,6 +111,11 @@ impl Queue {
         self.qp.number()
     }
 
+    /// Whether a completion queue of this identity is one of its own.
+    pub(crate) fn has_cq(&self, identity: usize) -> bool {
+        [&self.send_cq, &self.recv_cq].iter().any(|cq| cq.identity() == identity)
+    }
+
     /// Most pieces of the application's memory in a work request.
     pub(crate) fn max_pieces(&self) -> usize {
         (self.qp.caps().max_send_sge as usize).saturating_sub(1).min(MAX_PIECES)
@@ -241,7 +246,8 @@ impl Queue {
                 if !self.has_ended(number) {
                     self.has_come_to(number);
                 }
-                if !wc.is_ok() && wc.status() != WcStatus::FLUSHED {
+                // One that was flushed follows from another, unless the queue pair was stopped from outside.
+                if !wc.is_ok() && (failed.is_none() || wc.status() != WcStatus::FLUSHED) {
                     failed = Some(wc.status());
                 }
                 self.errors = if wc.is_ok() { 0 } else { self.errors };
@@ -258,9 +264,13 @@ impl Queue {
 
     #[cold]
     fn resume(&mut self, status: WcStatus) {
+        let state = self.qp.state();
+        if status == WcStatus::FLUSHED && matches!(state, Ok(QpState::ReadyToSend)) {
+            // It was resumed meanwhile.
+            return;
+        }
         self.errors += 1;
         ucs::log::debug!(qp = self.qp.number(), %status, "a datagram could not be sent");
-        let state = self.qp.state();
         if matches!(state, Ok(QpState::SendError)) && self.errors < ERRORS && self.qp.resume_ud().is_ok() {
             // What was posted behind the failed request is gone with it.
             self.has_come_to(self.posted);

@@ -6,6 +6,9 @@
 
 mod asleep;
 mod failure;
+mod faults;
+#[path = "../../../ib/testing/faults.rs"]
+mod has_faults;
 mod hostile;
 #[path = "../../../ib/testing/library.rs"]
 mod library;

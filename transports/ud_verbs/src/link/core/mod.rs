@@ -201,6 +201,19 @@ impl Core {
         }
     }
 
+    /// Whether it is time to read the events of the device: now and then, and when something has failed, whose reason they may have.
+    pub(crate) fn take_device_check(&mut self) -> bool {
+        let has_just_failed = self.queue.broken.is_some() && !self.is_broken;
+        std::mem::take(&mut self.must_check_device) || has_just_failed
+    }
+
+    /// The interface fails for this reason, unless that has been handled.
+    pub(crate) fn set_broken(&mut self, reason: &str) {
+        if !self.is_broken {
+            self.queue.broken = Some(reason.to_owned());
+        }
+    }
+
     /// Once the queue pair or the device has failed: ends all traffic and fails every connection; returns why. Nothing if
     /// it has not failed, or this was called before.
     pub(crate) fn give_up(&mut self) -> Option<String> {
