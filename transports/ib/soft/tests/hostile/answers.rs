@@ -52,6 +52,29 @@ fn refusals_of_what_was_acknowledged_change_nothing() {
 }
 
 #[test]
+fn a_peer_without_a_buffer_may_refuse_what_is_behind_as_well_for_as_long_as_it_has_none() {
+    let mut peer = Peer::new(&Setup::default());
+    post(&mut peer, 1, SendKind::Write, 1);
+    post(&mut peer, 2, SendKind::Write, 1);
+    assert_eq!(peer.heads().len(), 2);
+    let mut now = peer.pair.net.now();
+    // More rounds than there are retries: the refusal comes while the device waits, and when it has sent again.
+    for round in 0..20 {
+        tell(&mut peer, asked(0), Syndrome::ReceiverNotReady(1));
+        tell(&mut peer, asked(0), Syndrome::Nak(Nak::Sequence));
+        assert_eq!(peer.heads(), [], "it waits, round {round}");
+        now += 20_000;
+        let device = peer.pair.net.device(1);
+        while device.run(now, 1 << 10) {}
+        assert_eq!(std::iter::from_fn(|| device.next_outgoing()).count(), 2, "round {round}");
+        tell(&mut peer, asked(0), Syndrome::Nak(Nak::Sequence));
+    }
+    tell(&mut peer, asked(1), Syndrome::Ack);
+    let ended = [(); 2].map(|()| peer.pair.poll(1).map(|ended| (ended.wr_id, ended.status)));
+    assert_eq!(ended, [Some((1, Status::Success)), Some((2, Status::Success))]);
+}
+
+#[test]
 fn an_acknowledgement_of_what_was_not_sent_ends_nothing() {
     let mut peer = Peer::new(&Setup::default());
     post(&mut peer, 1, SendKind::Write, 600);

@@ -389,7 +389,11 @@ impl Qp {
             }
             Syndrome::Nak(Nak::Sequence) => {
                 self.progress_to(psn, resources, now);
-                self.retry(resources, now);
+                // Responders as rdma_rxe's also refuse what was sent behind a packet that found no buffer: all of it is going to be
+                // sent again as it is.
+                if self.requester.pause.is_none() {
+                    self.retry(resources, now);
+                }
             }
             Syndrome::Nak(nak) => {
                 let has_gap = self.progress_to(psn, resources, now);
@@ -584,6 +588,8 @@ impl Qp {
         if self.attributes.rnr_retry != 7 {
             requester.rnr_retries -= 1;
         }
+        // The peer is there, and says itself how often it may be asked.
+        requester.retries = self.attributes.retry_count;
         requester.go_to(requester.unacked);
         requester.deadline = None;
         requester.pause = Some(now + RNR_DELAYS[usize::from(code & 31)] * 1000);
