@@ -60,6 +60,28 @@ fn progress_gives_all_retries_back() {
 }
 
 #[test]
+fn a_peer_without_a_processor_is_waited_for_longer_each_time() {
+    let mut pair = Setup::default().pair();
+    pair.net.is_cut = true;
+    write(&mut pair, 1, 8);
+    // Once after the timeout, after twice as long, and from then on after four times as long, as the specification permits at most.
+    let due = [1, 3, 7, 11, 15, 19, 23].map(|timeouts| timeouts * TIMEOUT);
+    let mut now = 0;
+    for (index, time) in due.into_iter().enumerate() {
+        pair.idle(time - 1 - now);
+        assert_eq!(pair.net.sent, 1 + index as u64, "before {time}");
+        pair.idle(2);
+        assert_eq!(pair.net.sent, 2 + index as u64, "after {time}");
+        now = time + 1;
+    }
+    pair.idle(27 * TIMEOUT - 2 - now);
+    assert_eq!(pair.poll(0), None);
+    pair.net.is_cut = false;
+    pair.idle(4);
+    assert_eq!(ended(pair.wait(0)), (1, Status::RetryExceeded));
+}
+
+#[test]
 fn progress_gives_all_retries_without_a_buffer_back() {
     let mut setup = Setup::default();
     setup.attributes.rnr_retry = 2;

@@ -365,10 +365,13 @@ impl Qp {
         self.requester = Requester::default();
     }
 
-    /// When an answer to what is sent now is missed.
+    /// When an answer to what is sent now is missed: after the time that was agreed, and after up to four times as long when it was
+    /// missed before, as the specification permits (9.7.6.1.3). A peer may have no processor for long, and what is sent again
+    /// meanwhile is of no use.
     fn answer_missed(&self, now: Nanos) -> Option<Nanos> {
         let timeout = self.attributes.timeout;
-        (timeout != 0).then(|| now + (4096_u64 << timeout))
+        let missed = self.attributes.retry_count.saturating_sub(self.requester.retries);
+        (timeout != 0).then(|| now + (4096_u64 << timeout << missed.min(2)))
     }
 
     /// An answer of the peer that is not data.
@@ -536,12 +539,11 @@ impl Qp {
 
     /// Everything before `unacked` is answered.
     fn advance(&mut self, unacked: Psn, now: Nanos) {
+        self.requester.retries = self.attributes.retry_count;
+        self.requester.rnr_retries = self.attributes.rnr_retry;
         let deadline = self.answer_missed(now);
-        let (retries, rnr_retries) = (self.attributes.retry_count, self.attributes.rnr_retry);
         let requester = &mut self.requester;
         requester.unacked = unacked;
-        requester.retries = retries;
-        requester.rnr_retries = rnr_retries;
         requester.has_noticed_gap = false;
         if unacked.since(requester.psn) > 0 {
             // What is being sent again has arrived the first time.
@@ -568,9 +570,9 @@ impl Qp {
             self.fail_front(Status::RetryExceeded, resources);
             return;
         }
+        self.requester.retries = self.requester.retries.saturating_sub(1);
         let deadline = self.answer_missed(now);
         let requester = &mut self.requester;
-        requester.retries = requester.retries.saturating_sub(1);
         requester.go_to(requester.unacked);
         requester.deadline = deadline;
     }
