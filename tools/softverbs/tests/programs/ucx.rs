@@ -13,6 +13,11 @@ fn the_transports_of_ucx_use_the_device() {
         &["-x", "rc_verbs", "-t", "am_bw", "-D", "zcopy", "-s", "8192"],
         &["-x", "rc_verbs", "-t", "put_lat"],
         &["-x", "rc_verbs", "-t", "get", "-D", "bcopy"],
+        &["-x", "rc_verbs", "-t", "add_lat"],
+        &["-x", "rc_verbs", "-t", "fadd"],
+        &["-x", "rc_verbs", "-t", "cswap"],
+        &["-x", "ud_verbs", "-t", "am_lat"],
+        &["-x", "ud_verbs", "-t", "am_bw", "-D", "zcopy", "-s", "2048"],
     ];
     for line in lines {
         let line = [&["ucx_perftest", "-d", "soft0:1", "-n", "100", "-w", "10", "-p", "{}"], *line].concat();

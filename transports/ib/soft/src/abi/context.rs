@@ -116,7 +116,8 @@ fn attributes() -> ibv_device_attr {
     attr.max_qp_rd_atom = reads;
     attr.max_res_rd_atom = MAX_OBJECTS;
     attr.max_qp_init_rd_atom = reads;
-    attr.atomic_cap = IBV_ATOMIC_GLOB;
+    // They are atomic with processors, too, which is IBV_ATOMIC_GLOB; but UCX 1.13 knows only this one.
+    attr.atomic_cap = IBV_ATOMIC_HCA;
     attr.max_ah = MAX_OBJECTS;
     attr.max_srq = MAX_OBJECTS;
     attr.max_srq_wr = MAX_REQUESTS as c_int;

@@ -9,7 +9,7 @@ use uct_ib_abi::*;
 use super::limits::MAX_PIECES;
 use crate::engine::wire::Extra;
 use crate::engine::{
-    Access, Attributes, Completion, Event, Mask, Path, Piece, Pieces, Psn, QpState, Refusal,
+    Access, Attributes, Completion, Event, Mask, Path, Piece, Pieces, Psn, QpState, Refusal, RouteKind,
 };
 use crate::engine::{from_gid, to_gid};
 
@@ -162,7 +162,15 @@ pub fn completion(wc: &mut ibv_wc, completion: &Completion) {
     wc.byte_len = completion.length;
     wc.qp_num = completion.qp;
     wc.src_qp = completion.source_qp;
-    wc.wc_flags = if completion.has_route { IBV_WC_GRH } else { 0 };
+    if let Some(route) = completion.route {
+        wc.wc_flags = IBV_WC_GRH;
+        // Over Ethernet there is no service level; Mellanox adapters have the packet's kind here, and UCX 1.13 relies on that: a
+        // header of UDP, behind one of IPv6 or IPv4.
+        wc.sl = match route {
+            RouteKind::V6 => 0b1001,
+            RouteKind::V4 => 0b1010,
+        };
+    }
     if let Extra::Immediate(bytes) = completion.extra {
         wc.imm_data = u32::from_ne_bytes(bytes);
         wc.wc_flags |= IBV_WC_WITH_IMM;
@@ -195,6 +203,20 @@ pub fn event_type(event: Event) -> c_int {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_datagram_says_which_header_is_in_front_of_it() {
+        use crate::engine::{Opcode, Status};
+        let mut arrived = Completion::new(1, 2, Status::Success, Opcode::Receive);
+        for (route, flags, level) in
+            [(None, 0, 0), (Some(RouteKind::V6), IBV_WC_GRH, 9), (Some(RouteKind::V4), IBV_WC_GRH, 10)]
+        {
+            arrived.route = route;
+            let mut wc: ibv_wc = super::super::objects::zeroed();
+            completion(&mut wc, &arrived);
+            assert_eq!((wc.wc_flags, wc.sl), (flags, level));
+        }
+    }
 
     #[test]
     fn codes_of_transfer_units_are_those_of_the_verbs() {

@@ -109,6 +109,15 @@ pub enum Opcode {
     ReceiveWrite = 129,
 }
 
+/// The header in front of a received datagram.
+#[derive(Clone, Copy, PartialEq, Eq, Debug)]
+pub enum RouteKind {
+    /// 20 bytes of zero, and that of IPv4.
+    V4,
+    /// That of IPv6.
+    V6,
+}
+
 /// What became of a request.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Completion {
@@ -126,23 +135,14 @@ pub struct Completion {
     pub qp: u32,
     /// The queue pair that a datagram came from.
     pub source_qp: u32,
-    /// Whether the buffer begins with the 40 bytes of a global routing header.
-    pub has_route: bool,
+    /// Which header the 40 bytes at the begin of the buffer are, if they are there.
+    pub route: Option<RouteKind>,
 }
 
 impl Completion {
     /// A completion without details.
     pub fn new(qp: u32, wr_id: u64, status: Status, opcode: Opcode) -> Completion {
-        Completion {
-            wr_id,
-            status,
-            opcode,
-            length: 0,
-            extra: Extra::None,
-            qp,
-            source_qp: 0,
-            has_route: false,
-        }
+        Completion { wr_id, status, opcode, length: 0, extra: Extra::None, qp, source_qp: 0, route: None }
     }
 }
 

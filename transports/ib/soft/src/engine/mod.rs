@@ -16,7 +16,7 @@ mod receive;
 mod resources;
 pub mod wire;
 
-pub use completion::{Completion, Opcode, Status};
+pub use completion::{Completion, Opcode, RouteKind, Status};
 pub use device::{Device, Incoming, Refusal};
 pub use events::Event;
 pub use faults::{FaultPlan, Incident, Moment, Verb, Which};

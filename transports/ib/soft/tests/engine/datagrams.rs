@@ -2,7 +2,7 @@
 
 use uct_ib_soft::engine::wire::Extra;
 use uct_ib_soft::engine::{
-    Attributes, Mask, Path, QpKind, QpState, Refusal, SendData, SendKind, SendRequest, Status,
+    Attributes, Mask, Path, QpKind, QpState, Refusal, RouteKind, SendData, SendKind, SendRequest, Status,
 };
 
 use crate::net::{Pair, SECOND, Setup, address, request};
@@ -33,7 +33,7 @@ fn a_datagram_arrives_behind_its_route_with_its_sender() {
             (received.status, received.wr_id, received.length as usize),
             (Status::Success, 9, 40 + length)
         );
-        assert_eq!((received.source_qp, received.has_route), (pair.sides[0].qp, true));
+        assert_eq!((received.source_qp, received.route), (pair.sides[0].qp, Some(RouteKind::V4)));
         assert_eq!(received.extra, Extra::Immediate([1, 2, 3, 4]));
         assert_eq!(pair.sides[1].memory[40..40 + length], pair.sides[0].memory[..length]);
         assert_eq!(pair.sides[1].memory[..20], [0; 20]);

@@ -5,7 +5,7 @@
 
 use std::net::IpAddr;
 
-use super::super::completion::{Completion, Opcode, Status};
+use super::super::completion::{Completion, Opcode, RouteKind, Status};
 use super::super::device::Incoming;
 use super::super::gid::to_gid;
 use super::super::memory::Refused;
@@ -105,7 +105,8 @@ impl Qp {
         completion.length = (ROUTE_LENGTH + payload.len()) as u32;
         completion.extra = headers.extra;
         completion.source_qp = deth.source_qp;
-        completion.has_route = true;
+        let is_v4 = packet.source.is_ipv4() && packet.destination.is_ipv4();
+        completion.route = Some(if is_v4 { RouteKind::V4 } else { RouteKind::V6 });
         resources.complete(self.config.receive_cq, completion, headers.is_solicited);
         if status == Status::LocalProtection {
             self.fail(resources);
