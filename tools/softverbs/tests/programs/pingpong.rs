@@ -1,6 +1,6 @@
 //! The pingpongs of rdma-core, which check their data.
 
-use super::support::{Libraries, is_installed, succeed};
+use super::support::{Libraries, is_installed, succeed, with_variable};
 
 #[test]
 fn pingpongs_run_by_polling_and_by_events() {
@@ -15,6 +15,20 @@ fn pingpongs_run_by_polling_and_by_events() {
             assert!(printed.contains("200 iters"), "{printed}");
             assert!(!printed.contains("invalid data"), "{printed}");
         }
+    }
+}
+
+#[test]
+fn a_pingpong_finds_the_device_by_the_loaders_variables_alone() {
+    if !is_installed("ibv_rc_pingpong", "ibverbs-utils") {
+        return;
+    }
+    let libraries = Libraries::new();
+    let library = libraries.path().join("libibverbs.so.1");
+    let line = ["ibv_rc_pingpong", "-d", "soft0", "-g", "0", "-c", "-n", "200", "-p", "{}"];
+    for (name, value) in [("LD_LIBRARY_PATH", libraries.path()), ("LD_PRELOAD", &library)] {
+        let printed = succeed(&line, |line| with_variable(line, name, value));
+        assert!(printed.contains("200 iters") && !printed.contains("invalid data"), "{name}: {printed}");
     }
 }
 

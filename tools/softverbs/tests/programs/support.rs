@@ -1,5 +1,6 @@
 //! The libraries as an installation has them, and pairs of programs that use them.
 
+use std::ffi::OsString;
 use std::net::{Ipv4Addr, TcpListener};
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
@@ -75,6 +76,18 @@ pub fn is_installed(program: &str, package: &str) -> bool {
         super::skip::skip(package, format_args!("there is no {program}, of the package {package}"));
     }
     is_there
+}
+
+/// A command of no privileges, with a variable that is set by hand for the last program of its line.
+pub fn with_variable(line: &[&str], name: &str, value: &Path) -> Command {
+    let mut setting = OsString::from(name);
+    setting.push("=");
+    setting.push(value);
+    let mut words = unprivileged().iter().chain(&["env"]);
+    let mut command = process::command(words.next().expect("env at least"), &[]);
+    command.args(words).arg(setting).args(line);
+    command.env_remove("LD_LIBRARY_PATH").current_dir("/");
+    command
 }
 
 /// A server and its client on one port, which `{}` stands for in the options; how both ended.
