@@ -34,6 +34,11 @@ impl RemoteMemory {
         self.length == 0
     }
 
+    /// The address of its first byte at the peer, and its key, for operations of [`Connection::endpoint`], which do not check bounds on this side.
+    pub fn raw(&self) -> (u64, &RemoteKey) {
+        (self.address, &self.key)
+    }
+
     /// The address of its first byte, at the peer.
     pub(crate) fn address(&self) -> u64 {
         self.address
