@@ -95,7 +95,7 @@ pub use threads::{
 };
 #[cfg(feature = "tls")]
 pub use tls::{Tls, TlsPeer};
-pub use transfer::{BadBlocks, Block, Blocks, Moved, Receipt, Stride, TransferError};
+pub use transfer::{BadBlocks, Block, Blocks, Moved, Receipt, Stride};
 
 /// For the tests and fuzz targets of this project. No version promises anything about it.
 #[cfg(feature = "testing")]

@@ -21,7 +21,7 @@ pub use self::listen::Listen;
 pub use self::operations::{Close, Recv, Send};
 pub use self::stream::Stream;
 pub use self::transfer::NewTransfer;
-pub(crate) use self::transfer::Plan;
+pub(crate) use self::transfer::{Plan, Transfers};
 pub use self::within::{Timer, Within};
 use crate::error::Result;
 use crate::local::conn::Ticket;
@@ -32,18 +32,15 @@ pub trait Flavour: fmt::Debug + Unpin {
     type Message: Deref<Target = [u8]> + fmt::Debug + Unpin;
     /// A timer.
     type Timer: Timer;
-    /// Registered memory of this side.
-    type Memory: Clone;
-    /// Memory that the peer has shared.
-    type RemoteMemory: Clone;
-    /// A transfer of blocks.
-    type Transfer;
 
     /// The peer's address, as text for humans.
     fn peer_name(&self) -> &str;
 
     /// A timer that ends after this time.
     fn timer(&self, time: Duration) -> Self::Timer;
+
+    /// Whether the task may do an operation; it is woken again at once if others have their turn first.
+    fn poll_turn(&self, context: &mut Context<'_>) -> Poll<()>;
 
     /// The next message.
     fn poll_message(&self, context: &mut Context<'_>) -> Poll<Result<Self::Message>>;
@@ -65,11 +62,6 @@ pub trait Flavour: fmt::Debug + Unpin {
 
     /// As [`Flavour::poll_flushed`], after the end of this side's messages.
     fn poll_shutdown(&self, context: &mut Context<'_>) -> Poll<Result>;
-
-    /// Starts a transfer.
-    fn start_transfer(&self, plan: Plan<Self>) -> Result<Self::Transfer>
-    where
-        Self: Sized;
 
     /// Whether the peer has all that was sent. The first poll ends the connection.
     fn poll_close(&self, is_first: bool, context: &mut Context<'_>) -> Poll<Result>;

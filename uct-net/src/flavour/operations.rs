@@ -45,6 +45,7 @@ impl<C: Flavour> Future for Send<'_, C> {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result> {
         if let Step::New(message) = self.step {
+            ready!(self.connection.poll_turn(context));
             let queued = self.connection.begin_send(message)?;
             self.step = queued.map_or(Step::Done, Step::Queued);
         }
@@ -93,6 +94,7 @@ impl<C: Flavour> Future for Recv<'_, C> {
     type Output = Result<C::Message>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<C::Message>> {
+        ready!(self.connection.poll_turn(context));
         self.connection.poll_message(context)
     }
 }

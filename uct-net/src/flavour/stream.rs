@@ -50,6 +50,7 @@ impl<C: Flavour> Stream<C> {
                 context.waker().wake_by_ref();
                 return Poll::Pending;
             }
+            ready!(self.connection.poll_turn(context));
             match ready!(self.connection.poll_message(context)) {
                 Ok(message) => self.message = Some(message),
                 Err(error) if error.is_closed_by_peer() => return Poll::Ready(Ok(&[])),
@@ -73,6 +74,7 @@ impl<C: Flavour> Stream<C> {
         if bytes.is_empty() {
             return Poll::Ready(Ok(0));
         }
+        ready!(self.connection.poll_turn(context));
         self.connection.poll_write(bytes, context)
     }
 

@@ -4,25 +4,37 @@ use std::fmt;
 
 use super::Flavour;
 use crate::error::Result;
-use crate::local::conn::Direction;
-use crate::transfer::Blocks;
+use crate::transfer::{Blocks, Direction};
+
+/// A connection of either flavour, as transfers use it.
+pub trait Transfers: Flavour + Sized {
+    /// Registered memory of this side.
+    type Memory: Clone;
+    /// Memory that the peer has shared.
+    type RemoteMemory: Clone;
+    /// A transfer that has started.
+    type Transfer;
+
+    /// Starts a transfer.
+    fn start_transfer(&self, plan: Plan<Self>) -> Result<Self::Transfer>;
+}
 
 /// A transfer of blocks that has not started: `get_blocks` or `put_blocks` of a connection, further parts, a notification, then
 /// [`NewTransfer::start`].
 #[must_use = "nothing moves before `start`"]
-pub struct NewTransfer<'a, C: Flavour> {
+pub struct NewTransfer<'a, C: Transfers> {
     connection: &'a C,
     plan: Plan<C>,
 }
 
 /// What a transfer is to move.
-pub struct Plan<C: Flavour> {
+pub struct Plan<C: Transfers> {
     pub(crate) direction: Direction,
     pub(crate) parts: Vec<(C::Memory, C::RemoteMemory, Blocks)>,
     pub(crate) notice: Option<Vec<u8>>,
 }
 
-impl<'a, C: Flavour> NewTransfer<'a, C> {
+impl<'a, C: Transfers> NewTransfer<'a, C> {
     pub(crate) fn new(connection: &'a C, direction: Direction) -> NewTransfer<'a, C> {
         NewTransfer { connection, plan: Plan { direction, parts: Vec::new(), notice: None } }
     }
@@ -51,7 +63,7 @@ impl<'a, C: Flavour> NewTransfer<'a, C> {
     }
 }
 
-impl<C: Flavour> fmt::Debug for NewTransfer<'_, C> {
+impl<C: Transfers> fmt::Debug for NewTransfer<'_, C> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let blocks: usize = self.plan.parts.iter().map(|(_, _, blocks)| blocks.len()).sum();
         f.debug_struct("NewTransfer")

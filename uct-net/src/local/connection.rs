@@ -15,10 +15,8 @@ use super::conn::{Conn, Ticket};
 use super::message::Message;
 use super::net::NetHandle;
 use super::reactor::Sleep;
-use super::remote::RemoteMemory;
-use super::transfer::Transfer;
 use crate::error::{Error, Result};
-use crate::flavour::{self, Flavour, Plan, Timer};
+use crate::flavour::{self, Flavour, Timer};
 
 /// Progress calls that a receiver makes before it waits for its waker.
 const POLLS: u32 = 8;
@@ -218,9 +216,6 @@ pub type Within<F> = flavour::Within<F, Sleep>;
 impl Flavour for Connection {
     type Message = Message;
     type Timer = Sleep;
-    type Memory = uct_host::Memory;
-    type RemoteMemory = RemoteMemory;
-    type Transfer = Transfer;
 
     fn peer_name(&self) -> &str {
         self.peer()
@@ -228,6 +223,10 @@ impl Flavour for Connection {
 
     fn timer(&self, time: Duration) -> Sleep {
         self.net().reactor.sleep(time)
+    }
+
+    fn poll_turn(&self, context: &mut Context<'_>) -> Poll<()> {
+        self.net().poll_turn(context)
     }
 
     fn poll_message(&self, context: &mut Context<'_>) -> Poll<Result<Message>> {
@@ -269,12 +268,6 @@ impl Flavour for Connection {
     fn poll_shutdown(&self, context: &mut Context<'_>) -> Poll<Result> {
         self.conn().end(false);
         self.conn().poll_idle(context)
-    }
-
-    fn start_transfer(&self, plan: Plan<Connection>) -> Result<Transfer> {
-        let transfer = self.plan_transfer(plan)?;
-        transfer.begin()?;
-        Ok(transfer)
     }
 
     fn poll_close(&self, is_first: bool, context: &mut Context<'_>) -> Poll<Result> {

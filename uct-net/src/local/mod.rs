@@ -26,7 +26,8 @@ mod peer_loss;
 #[cfg(feature = "tls")]
 mod pumps;
 pub(crate) mod reactor;
-pub(crate) mod remote;
+mod remote;
+mod remote_memory;
 #[cfg(feature = "tls")]
 mod secure;
 #[cfg(feature = "tls")]
@@ -48,5 +49,5 @@ pub use lane::AM_ID;
 pub use listen::{Incoming, Listen, Listener};
 pub use message::Message;
 pub use net::Net;
-pub use remote::RemoteMemory;
+pub use remote_memory::RemoteMemory;
 pub use transfer::{Cancel, NewTransfer, Transfer};

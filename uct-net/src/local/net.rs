@@ -39,6 +39,8 @@ use crate::proto::envelope::{ENVELOPE, Envelope, HEADER, MAX_CONNECTIONS, NoEnve
 const SOCKETS_INTERVAL: u32 = 64;
 /// The same, and how often it lets others run, while a handshake goes over one.
 const HANDSHAKE_INTERVAL: u32 = 8;
+/// Most operations that tasks do without a pause, in which others have their turn: as many as tokio's budget has.
+pub(crate) const OPERATIONS: u32 = 128;
 /// How long an adaptive thread polls at least while a handshake is in progress: a sleep takes longer than the peer's response.
 const HANDSHAKE_POLLING: Duration = Duration::from_micros(100);
 /// How often a thread that polls for ever lets others run, in passes without an event.
@@ -99,6 +101,8 @@ pub(crate) struct NetInner {
     passes: Cell<u32>,
     /// Passes to the next look at the sockets.
     looks: Countdown,
+    /// Operations to the next pause of a task.
+    pause: Cell<u32>,
     wake: Arc<ThreadWaker>,
     /// Ended after the interfaces, whose last bytes go through them.
     #[cfg(feature = "tls")]
@@ -182,6 +186,7 @@ impl Net {
                 large,
                 passes: Cell::new(0),
                 looks: Countdown::default(),
+                pause: Cell::new(OPERATIONS),
                 wake,
                 #[cfg(feature = "tls")]
                 pumps: Pumps::default(),
@@ -260,6 +265,20 @@ fn failed(reason: String) -> Error {
 }
 
 impl NetInner {
+    /// Whether the task may go on; once in [`OPERATIONS`] calls it is woken again behind the others, so that a loop of operations that are done at
+    /// once leaves time for other tasks and connections.
+    #[inline]
+    pub(crate) fn poll_turn(&self, context: &TaskContext<'_>) -> Poll<()> {
+        let left = self.pause.get();
+        if left > 0 {
+            self.pause.set(left - 1);
+            return Poll::Ready(());
+        }
+        self.pause.set(OPERATIONS);
+        context.waker().wake_by_ref();
+        Poll::Pending
+    }
+
     /// One pass: what has arrived, what is to be sent, and now and then sockets and timers. Returns whether there was anything.
     pub(crate) fn turn(&self) -> bool {
         let mut is_busy = self.worker.progress() > 0;

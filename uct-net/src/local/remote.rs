@@ -3,57 +3,17 @@
 use std::cell::RefCell;
 use std::future::poll_fn;
 use std::rc::Rc;
-use std::task::{Context, Poll, Waker};
+use std::task::{Context, Poll, Waker, ready};
 
 use ucs::Error as Status;
-use uct_host::{
-    Access, AtomicOp, Completion, Fetched, Flush, Memory, MemoryKind, MemorySlice, Posted, RemoteKey,
-};
+use uct_host::{Access, AtomicOp, Completion, Fetched, Flush, Memory, MemoryKind, MemorySlice, Posted};
 
+use super::conn::RoomPlace;
 use super::connection::{Connection, Send};
+use super::remote_memory::RemoteMemory;
 use crate::error::{Error, Result, Stage};
 use crate::proto::envelope::Kind;
 use crate::proto::shared::{MAX_KEY, Shared};
-
-/// Memory that the peer has shared: its length, and the key to access it.
-#[derive(Clone, Debug)]
-pub struct RemoteMemory {
-    address: u64,
-    length: u64,
-    key: RemoteKey,
-}
-
-impl RemoteMemory {
-    /// Its length in bytes.
-    pub fn len(&self) -> u64 {
-        self.length
-    }
-
-    /// Whether it has no bytes.
-    pub fn is_empty(&self) -> bool {
-        self.length == 0
-    }
-
-    /// The address of its first byte at the peer, and its key, for operations of [`Connection::endpoint`], which do not check bounds on this side.
-    pub fn raw(&self) -> (u64, &RemoteKey) {
-        (self.address, &self.key)
-    }
-
-    /// The address of its first byte, at the peer.
-    pub(crate) fn address(&self) -> u64 {
-        self.address
-    }
-
-    pub(crate) fn key(&self) -> &RemoteKey {
-        &self.key
-    }
-
-    /// The address of `length` bytes from `offset` on, if they are part of it.
-    fn at(&self, offset: u64, length: usize) -> Option<u64> {
-        let end = offset.checked_add(length as u64)?;
-        (end <= self.length).then(|| self.address + offset)
-    }
-}
 
 impl Connection {
     /// Allocates at least `length` zeroed bytes, registered with the transport of this connection, for the peer to read, write and update once
@@ -95,7 +55,7 @@ impl Connection {
         let Shared { address, length, key } = shared.await?;
         let key = self.iface().memory_domain().unpack(&key);
         let key = key.map_err(|refused| self.failed(refused.status, refused.to_string()))?;
-        Ok(RemoteMemory { address, length, key })
+        Ok(RemoteMemory::new(address, length, key))
     }
 
     /// Sends a part of registered memory as one message, as [`Connection::send`]. A large one (key `rndv_thresh`) is not copied on this side: the
@@ -140,7 +100,7 @@ impl Connection {
         let address = self.range(remote, offset, size_of::<u64>())?;
         let operation = Operation::new(self);
         let fetch = || {
-            self.endpoint().atomic64_fetch(AtomicOp::Add, value, address, &remote.key, &operation.completion)
+            self.endpoint().atomic64_fetch(AtomicOp::Add, value, address, remote.key(), &operation.completion)
         };
         let fetched = self.when_room(fetch).await?;
         if fetched == Fetched::InProgress {
@@ -179,33 +139,38 @@ impl Connection {
         let (ep, completion) = (self.endpoint(), &operation.completion);
         let post = || {
             if is_put {
-                ep.put_zcopy(&slices, address, &remote.key, completion)
+                ep.put_zcopy(&slices, address, remote.key(), completion)
             } else {
-                ep.get_zcopy(&slices, address, &remote.key, completion)
+                ep.get_zcopy(&slices, address, remote.key(), completion)
             }
         };
         let posted = self.when_room(post).await?;
         if posted == Posted::InProgress { operation.ended(self).await } else { Ok(()) }
     }
 
-    /// Repeats an operation of [`Connection::endpoint`] while it returns `NO_RESOURCE`, when the transport may have room again.
+    /// Repeats an operation of [`Connection::endpoint`] while it returns `NO_RESOURCE`, when the transport may have room again. Operations of a
+    /// connection that wait for room start in the order in which they were first polled.
     ///
     /// # Errors
     /// The operation's, with the reason if the connection has failed.
     pub async fn when_room<T>(&self, mut attempt: impl FnMut() -> Result<T, Status>) -> Result<T> {
-        poll_fn(|context| match attempt() {
-            Ok(outcome) => {
-                self.net().reactor.rouse();
-                Poll::Ready(Ok(outcome))
-            }
-            Err(Status::NO_RESOURCE) => {
-                self.conn().wait_for_transport_room(context);
-                Poll::Pending
-            }
-            Err(status) => {
-                let failure = self.endpoint().failure();
-                let reason = failure.map_or_else(|| status.to_string(), ToString::to_string);
-                Poll::Ready(Err(self.failed(status, reason)))
+        let mut place = RoomPlace::new(self.conn());
+        poll_fn(|context| {
+            ready!(self.net().poll_turn(context));
+            match attempt() {
+                Ok(outcome) => {
+                    self.net().reactor.rouse();
+                    Poll::Ready(Ok(outcome))
+                }
+                Err(Status::NO_RESOURCE) => {
+                    place.wait(context);
+                    Poll::Pending
+                }
+                Err(status) => {
+                    let failure = self.endpoint().failure();
+                    let reason = failure.map_or_else(|| status.to_string(), ToString::to_string);
+                    Poll::Ready(Err(self.failed(status, reason)))
+                }
             }
         })
         .await
@@ -215,7 +180,7 @@ impl Connection {
         remote.at(offset, length).ok_or_else(|| {
             let reason = format!(
                 "{length} bytes from {offset} on are not part of the {} bytes that the peer shared",
-                remote.length
+                remote.len()
             );
             self.failed(Status::OUT_OF_RANGE, reason)
         })

@@ -10,13 +10,13 @@ use std::task::{Context, Poll};
 use ucs::Error as Status;
 use uct_host::Memory;
 
-use super::conn::{Direction, MAX_NOTICE, Moves, Part};
+use super::conn::{MAX_NOTICE, Moves, Part};
 use super::connection::Connection;
 use super::message::Message;
-use super::remote::RemoteMemory;
+use super::remote_memory::RemoteMemory;
 use crate::error::{Error, Result, Stage};
-use crate::flavour::{self, Plan};
-use crate::transfer::{Blocks, Moved, Receipt, TransferError};
+use crate::flavour::{self, Plan, Transfers};
+use crate::transfer::{Blocks, Direction, Moved, Receipt};
 
 /// See [`Connection::get_blocks`].
 pub type NewTransfer<'a> = flavour::NewTransfer<'a, Connection>;
@@ -99,7 +99,20 @@ impl Connection {
     }
 }
 
-/// A transfer that has started, and its end as a future: a [`Receipt`], or a [`TransferError`] with the status of each block.
+impl Transfers for Connection {
+    type Memory = Memory;
+    type RemoteMemory = RemoteMemory;
+    type Transfer = Transfer;
+
+    fn start_transfer(&self, plan: Plan<Connection>) -> Result<Transfer> {
+        let transfer = self.plan_transfer(plan)?;
+        transfer.begin()?;
+        Ok(transfer)
+    }
+}
+
+/// A transfer that has started, and its end as a future: a [`Receipt`] once all blocks have moved, or the reason of the first that has not.
+/// [`Transfer::outcome`] has the status of each.
 ///
 /// Progress of the `Net` moves the blocks, whether or not this is polled. Dropping it begins no further block and sends no notification; blocks
 /// in flight go on, and keep their memory registered until they have ended. [`Transfer::cancel`] waits for that, and says which have moved.
@@ -113,6 +126,12 @@ impl Transfer {
     /// How many blocks have moved so far.
     pub fn moved(&self) -> usize {
         self.moves.count()
+    }
+
+    /// What became of each block so far; once it is over, whether with a receipt or an error, all of it. A block that is still to be moved is
+    /// `CANCELED`.
+    pub fn outcome(&self) -> Moved {
+        self.moves.outcome()
     }
 
     /// Begins no further block, and waits until none is in flight. The result says which have moved: all of them, if it came too late. The
@@ -169,11 +188,11 @@ impl Transfer {
 }
 
 impl Future for Transfer {
-    type Output = Result<Receipt, TransferError>;
+    type Output = Result<Receipt>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         self.poll_over(context).map(|over| {
-            over.map_err(|error| TransferError { error, moved: self.moves.outcome() })?;
+            over?;
             self.moves.result(|| self.connection.failed(Status::CANCELED, "the transfer was cancelled"))
         })
     }

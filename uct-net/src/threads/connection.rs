@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -10,16 +11,14 @@ use ucs::memory::fork::Forked;
 use super::confined::Confined;
 use super::engine::{Engine, Entered};
 use super::limit::Limit;
-use super::memory::Memory;
 use super::message::Message;
 use super::outside::Signals;
-use super::remote::RemoteMemory;
-use super::transfer::Transfer;
 use crate::error::{Error, Result, Stage};
-use crate::flavour::{self, Flavour, Plan};
+use crate::flavour::{self, Flavour};
 use crate::local;
 use crate::local::Explanation;
 use crate::local::conn::Ticket;
+use crate::local::net::OPERATIONS;
 
 /// Progress calls that a receiver makes at least before it waits for its waker, while there is something to do.
 const POLLS: u32 = 8;
@@ -39,6 +38,8 @@ struct Shared {
     local: Confined<local::Connection>,
     reader: Signals,
     writer: Signals,
+    /// Messages to the next pause of a task.
+    pause: AtomicU32,
     peer: String,
     private: Vec<u8>,
     explanation: Explanation,
@@ -57,6 +58,7 @@ impl Connection {
             local: entered.confine(connection),
             reader: Signals::default(),
             writer: Signals::default(),
+            pause: AtomicU32::new(OPERATIONS),
         };
         Connection { inner: Arc::new(inner) }
     }
@@ -195,9 +197,6 @@ pub type Within<F> = flavour::Within<F, Limit>;
 impl Flavour for Connection {
     type Message = Message;
     type Timer = Limit;
-    type Memory = Memory;
-    type RemoteMemory = RemoteMemory;
-    type Transfer = Transfer;
 
     fn peer_name(&self) -> &str {
         self.peer()
@@ -207,10 +206,25 @@ impl Flavour for Connection {
         Limit::new(self.engine(), time)
     }
 
+    fn poll_turn(&self, context: &mut Context<'_>) -> Poll<()> {
+        let pause = &self.inner.pause;
+        // SYNC: a count that threads write at once comes out a little higher or lower.
+        let left = pause.load(Ordering::Relaxed);
+        if left > 0 {
+            // SYNC: as above.
+            pause.store(left - 1, Ordering::Relaxed);
+            return Poll::Ready(());
+        }
+        // SYNC: as above.
+        pause.store(OPERATIONS, Ordering::Relaxed);
+        context.waker().wake_by_ref();
+        Poll::Pending
+    }
+
     fn poll_message(&self, context: &mut Context<'_>) -> Poll<Result<Message>> {
         let inner = &*self.inner;
         // Most messages come while no waker has to be registered for them.
-        let received = inner.local.with(|entered, local| -> Result<_> {
+        let received = inner.local.with(|entered, local| {
             let polls = if entered.is_driven() { POLLS } else { PATIENT_POLLS };
             for _ in 0..polls {
                 if let Some(message) = local.conn().try_receive()? {
@@ -256,7 +270,7 @@ impl Flavour for Connection {
     }
 
     fn poll_write(&self, bytes: &[u8], context: &mut Context<'_>) -> Poll<Result<usize>> {
-        let sent = self.inner.local.with(|entered, local| -> Result<_> {
+        let sent = self.inner.local.with(|entered, local| {
             let sent = local.conn().send_some(bytes)?;
             if sent == 0 {
                 entered.returns();
@@ -277,10 +291,6 @@ impl Flavour for Connection {
 
     fn poll_shutdown(&self, context: &mut Context<'_>) -> Poll<Result> {
         self.writing(context, |local, context| local.poll_shutdown(context))
-    }
-
-    fn start_transfer(&self, plan: Plan<Connection>) -> Result<Transfer> {
-        self.plan_transfer(plan)
     }
 
     fn poll_close(&self, is_first: bool, context: &mut Context<'_>) -> Poll<Result> {

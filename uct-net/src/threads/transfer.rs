@@ -16,10 +16,9 @@ use super::operation::Operation;
 use super::outside::Signals;
 use super::remote::RemoteMemory;
 use crate::error::{Error, Result, Stage, THIS_PROCESS};
-use crate::flavour::{self, Plan};
+use crate::flavour::{self, Plan, Transfers};
 use crate::local;
-use crate::local::conn::Direction;
-use crate::transfer::{Blocks, Moved, Receipt, TransferError};
+use crate::transfer::{Blocks, Direction, Moved, Receipt};
 
 /// See [`Connection::get_blocks`].
 pub type NewTransfer<'a> = flavour::NewTransfer<'a, Connection>;
@@ -44,10 +43,16 @@ impl Connection {
         let begin = |_entered: &Entered<'_>, local: local::Connection| async move { local.notified().await };
         self.operation(begin, Message::new)
     }
+}
 
-    pub(super) fn plan_transfer(&self, plan: Plan<Connection>) -> Result<Transfer> {
+impl Transfers for Connection {
+    type Memory = Memory;
+    type RemoteMemory = RemoteMemory;
+    type Transfer = Transfer;
+
+    fn start_transfer(&self, plan: Plan<Connection>) -> Result<Transfer> {
         let Plan { direction, parts, notice } = plan;
-        let started = self.local().with(|entered, local| -> Result<_> {
+        let started = self.local().with(|entered, local| {
             let part = |(memory, remote, blocks): &(Memory, RemoteMemory, Blocks)| {
                 let memory = self.owned(entered, memory.confined())?;
                 Ok((memory, self.owned(entered, remote.confined())?, blocks.clone()))
@@ -74,6 +79,11 @@ impl Transfer {
     /// How many blocks have moved so far.
     pub fn moved(&self) -> usize {
         self.transfer.with(|_entered, transfer| transfer.borrow().moved()).unwrap_or_default()
+    }
+
+    /// What became of each block so far, as [`local::Transfer::outcome`].
+    pub fn outcome(&self) -> Moved {
+        self.transfer.with(|_entered, transfer| transfer.borrow().outcome()).unwrap_or_default()
     }
 
     /// Begins no further block, and waits until none is in flight, as [`local::Transfer::cancel`].
@@ -116,14 +126,12 @@ impl Transfer {
 }
 
 impl Future for Transfer {
-    type Output = Result<Receipt, TransferError>;
+    type Output = Result<Receipt>;
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let polled = self.poll_in(context, |transfer, context| Pin::new(transfer).poll(context));
-        polled.unwrap_or_else(|forked| {
-            let error = Error::forked(Stage::Connected, THIS_PROCESS, forked);
-            Poll::Ready(Err(TransferError { error, moved: Moved::default() }))
-        })
+        polled
+            .unwrap_or_else(|forked| Poll::Ready(Err(Error::forked(Stage::Connected, THIS_PROCESS, forked))))
     }
 }
 

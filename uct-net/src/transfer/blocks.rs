@@ -5,6 +5,13 @@ use std::sync::Arc;
 
 use crate::proto::varint;
 
+/// Which way the blocks go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Direction {
+    Get,
+    Put,
+}
+
 /// A block of a transfer: where it is in the local and in the remote memory, and its length, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Block {

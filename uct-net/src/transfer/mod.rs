@@ -6,5 +6,6 @@
 mod blocks;
 mod outcome;
 
+pub(crate) use blocks::Direction;
 pub use blocks::{BadBlocks, Block, Blocks, Stride};
-pub use outcome::{Moved, Receipt, TransferError};
+pub use outcome::{Moved, Receipt};

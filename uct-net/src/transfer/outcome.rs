@@ -6,8 +6,6 @@ use std::time::Duration;
 
 use ucs::Error as Status;
 
-use crate::error::Error;
-
 /// A transfer that has moved all of its blocks, and whose notification, if it has one, has left.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Receipt {
@@ -23,7 +21,7 @@ pub struct Receipt {
     pub elapsed: Duration,
 }
 
-/// Which blocks of a transfer have moved, and why the others have not. None of them is in flight: memory of both sides may be used again.
+/// Which blocks of a transfer have moved, and why the others have not.
 #[derive(Clone, PartialEq, Eq, Default)]
 pub struct Moved {
     /// A bit for each block.
@@ -79,27 +77,6 @@ impl Moved {
 impl fmt::Debug for Moved {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{} of {} blocks moved", self.count(), self.blocks)
-    }
-}
-
-/// A transfer that has not moved all of its blocks. The peer gets no notification of it.
-#[derive(Clone, PartialEq, Eq, thiserror::Error)]
-#[error("{} of {} blocks moved: {error}", moved.count(), moved.len())]
-pub struct TransferError {
-    /// Why the first block that failed did not move, or why the transfer ended.
-    pub error: Error,
-    /// What became of each block.
-    pub moved: Moved,
-}
-
-ucs::debug_as_display!(TransferError);
-
-impl From<TransferError> for Error {
-    /// The error alone, with the counts in its reason.
-    fn from(failed: TransferError) -> Error {
-        let (moved, blocks) = (failed.moved.count(), failed.moved.len());
-        let reason = format!("{moved} of {blocks} blocks moved: {}", failed.error.reason);
-        Error { reason, ..failed.error }
     }
 }
 

@@ -6,6 +6,7 @@ mod support;
 mod allocations;
 mod direct;
 mod dropped;
+mod fairness;
 mod idle;
 #[cfg(feature = "async-io")]
 mod in_async_io;

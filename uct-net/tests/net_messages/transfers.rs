@@ -201,22 +201,23 @@ fn blocks_of_a_key_that_ends_fail_and_the_others_move() {
                         remote_stride: 8000,
                     })
                 };
-                let transfer = connection
+                let mut transfer = connection
                     .get_blocks(&local, &remotes[0], &every_eighth(0))
                     .and(&local, &remotes[1], &every_eighth(1))
                     .and(&local, &remotes[2], &every_eighth(2))
                     .notify(b"never")
                     .start()?;
-                let outcome = net.within(LIMIT, transfer).await.expect("it ends");
-                let failed = outcome.expect_err("a key has ended");
+                let failed =
+                    net.within(LIMIT, &mut transfer).await.expect("it ends").expect_err("a key has ended");
+                let moved = transfer.outcome();
                 if transport.starts_with("rc_verbs") {
                     // A key that the device refuses ends the connection, as with single operations.
-                    assert!(failed.moved.count() <= 300);
+                    assert!(moved.count() <= 300);
                     return Ok(());
                 }
-                let numbers: Vec<usize> = failed.moved.missing().map(|(number, _)| number).collect();
+                let numbers: Vec<usize> = moved.missing().map(|(number, _)| number).collect();
                 assert_eq!(numbers, (100..200).collect::<Vec<_>>(), "over {transport}: {failed}");
-                assert!(failed.moved.missing().all(|(_, status)| status == Status::INVALID_PARAM));
+                assert!(moved.missing().all(|(_, status)| status == Status::INVALID_PARAM));
                 assert!(failed.to_string().contains("200 of 300 blocks moved: "), "{failed}");
                 for (part, colour) in [(0, 2), (2, 6)] {
                     for block in every_eighth(part).iter() {
@@ -328,9 +329,10 @@ fn a_peer_that_is_killed_in_the_middle_ends_the_transfer() {
                 match net.within(LIMIT, &mut transfer).await.expect("it ends") {
                     Ok(_) => transfer.again()?,
                     Err(failed) => {
-                        assert_eq!(failed.error.status, Status::CONNECTION_RESET, "{failed}");
+                        assert_eq!(failed.status, Status::CONNECTION_RESET, "{failed}");
+                        let moved = transfer.outcome();
                         for (number, block) in all.iter().enumerate() {
-                            if failed.moved.status(number).is_ok() {
+                            if moved.status(number).is_ok() {
                                 let (found, expected) =
                                     at(&local, (block.local, block.remote), block.length, 8);
                                 assert!(found == expected, "block {number}");

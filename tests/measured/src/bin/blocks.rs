@@ -112,7 +112,10 @@ fn start(transport: &str, bytes: usize) -> Outcome<(Server, String, String)> {
     };
     let pinned = start(Command::new("taskset").args(["-c", "0"]).arg(&own));
     let mut server = Server(pinned.or_else(|_| start(&mut Command::new(&own)))?);
-    let _ = Command::new("taskset").args(["-cp", "1", &std::process::id().to_string()]).stdout(Stdio::null()).status();
+    let _ = Command::new("taskset")
+        .args(["-cp", "1", &std::process::id().to_string()])
+        .stdout(Stdio::null())
+        .status();
     let mut line = String::new();
     BufReader::new(server.0.stdout.take().ok_or("no output")?).read_line(&mut line)?;
     let (address, socket) = line.trim().split_once(' ').ok_or("the server ended before it listened")?;
@@ -148,14 +151,28 @@ fn measure(transport: &str, blocks: &str, size: &str) -> Outcome {
         other.fill(0, bytes, 2);
         // An order without neighbours, different on both sides.
         let place = |number: usize, step: usize| (number * step % count * 2 * size) as u64;
-        let block = |number| Block { local: place(number, 7), remote: place(number, 11), length: size as u64 };
+        let block =
+            |number| Block { local: place(number, 7), remote: place(number, 11), length: size as u64 };
         let blocks = (0..count).map(block).collect();
         let (socket, buffer) = (TcpStream::connect(socket)?, vec![0; count * size]);
         let is_mapped = !transport.starts_with("tcp") && !transport.ends_with("verbs");
         let net = net.clone();
-        Ok::<_, Box<dyn Error>>(Bench { net, connection, local, other, remote, blocks, socket, buffer, is_mapped })
+        Ok::<_, Box<dyn Error>>(Bench {
+            net,
+            connection,
+            local,
+            other,
+            remote,
+            blocks,
+            socket,
+            buffer,
+            is_mapped,
+        })
     })?;
-    println!("{count} blocks of {size} bytes over {}, GB/s: best and median of {ROUNDS} rounds, median of the floor's part", bench.connection.explanation().chosen);
+    println!(
+        "{count} blocks of {size} bytes over {}, GB/s: best and median of {ROUNDS} rounds, median of the floor's part",
+        bench.connection.explanation().chosen
+    );
     let ways: [(&str, Way); 8] = [
         ("floor, read", |bench| bench.floor(true)),
         ("floor, write", |bench| bench.floor(false)),
@@ -190,7 +207,12 @@ fn measure(transport: &str, blocks: &str, size: &str) -> Outcome {
         let parts = times[row].iter().zip(&times[floor]).map(|(own, floor)| floor / own).collect();
         let rate = |seconds: f64| (count * size) as f64 / seconds / 1e9;
         let best = times[row].iter().copied().fold(f64::MAX, f64::min);
-        println!("{name:<32}{:>8.2}{:>8.2}{:>8.2}", rate(best), rate(median(times[row].clone())), median(parts));
+        println!(
+            "{name:<32}{:>8.2}{:>8.2}{:>8.2}",
+            rate(best),
+            rate(median(times[row].clone())),
+            median(parts)
+        );
     }
     Ok(())
 }
@@ -314,7 +336,8 @@ impl Bench {
     /// A task for each block, as an executor or `join_all` has it: each is polled when its own waker is called.
     fn at_once(&mut self, is_read: bool) -> Outcome<Duration> {
         let begun = Instant::now();
-        let mut tasks: Vec<_> = self.blocks.iter().map(|block| tasks::Task::new(self.one(block, is_read))).collect();
+        let mut tasks: Vec<_> =
+            self.blocks.iter().map(|block| tasks::Task::new(self.one(block, is_read))).collect();
         let mut all = pin!(tasks::all(&mut tasks));
         self.net.block_on(&mut all)?;
         Ok(begun.elapsed())

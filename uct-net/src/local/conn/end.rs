@@ -93,6 +93,7 @@ impl Conn {
         let wakers = state.readers.take().and(state.writers.take());
         drop(state);
         wakers.wake_later(&self.agenda);
+        self.agenda.wake_later(self.room.borrow_mut().drain());
     }
 
     /// Aborts the connection: sends the reason to the peer if there is room.
@@ -194,5 +195,6 @@ impl Conn {
             self.become_due();
         }
         wakers.wake_later(&self.agenda);
+        self.agenda.wake_later(self.room.borrow_mut().drain());
     }
 }

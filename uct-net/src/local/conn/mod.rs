@@ -22,7 +22,9 @@ use std::rc::Rc;
 use std::task::Waker;
 
 pub(crate) use self::large::Large;
-pub(crate) use self::moves::{Direction, MAX_NOTICE, Moves, Part};
+pub(crate) use self::moves::{MAX_NOTICE, Moves, Part};
+pub(crate) use self::room::RoomPlace;
+use self::room::RoomQueue;
 pub(crate) use self::spans::Spans;
 use self::state::State;
 pub(crate) use self::state::Ticket;
@@ -44,8 +46,10 @@ pub(crate) struct Conn {
     lane: OnceCell<Lane>,
     is_due: Cell<bool>,
     waits_for_room: Cell<bool>,
-    /// An operation beside the messages waits for the transport's room as well.
+    /// A stream waits for the transport's room as well.
     is_awaited: Cell<bool>,
+    /// Operations that wait for it.
+    room: RefCell<RoomQueue>,
     /// Transfers under way, the next one to go on first.
     moves: RefCell<VecDeque<Rc<Moves>>>,
     /// Its spans, from the end of the handshake to the first failure.
@@ -84,6 +88,7 @@ impl Conn {
             is_due: Cell::new(false),
             waits_for_room: Cell::new(false),
             is_awaited: Cell::new(false),
+            room: RefCell::default(),
             moves: RefCell::default(),
             spans: RefCell::new(None),
             place: RefCell::new(None),
@@ -172,6 +177,7 @@ impl Conn {
             let writers = self.state.borrow_mut().writers.take();
             writers.wake();
         }
+        self.wake_for_room();
     }
 }
 

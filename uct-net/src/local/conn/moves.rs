@@ -15,13 +15,13 @@ use ucs::Error as Status;
 use uct_host::{Block as Piece, Completion, Memory, Worker};
 
 use super::super::lane::Lane;
-use super::super::remote::RemoteMemory;
+use super::super::remote_memory::RemoteMemory;
 use super::Conn;
 use super::state::Ticket;
 use crate::error::Error;
 use crate::proto::course::{Course, Step};
 use crate::proto::envelope::Kind;
-use crate::transfer::{Blocks, Moved, Receipt, TransferError};
+use crate::transfer::{Blocks, Direction, Moved, Receipt};
 
 /// Longest data of a notification, in bytes.
 pub(crate) const MAX_NOTICE: usize = 1024;
@@ -33,13 +33,6 @@ const GROUP: usize = 16;
 /// Most groups in flight, and about how many bytes: what keeps a lane busy. More would only fall out of the caches meanwhile.
 const GROUPS: usize = 16;
 const IN_FLIGHT: usize = 2 << 20;
-
-/// Which way the blocks go.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Direction {
-    Get,
-    Put,
-}
 
 /// Blocks between one local and one remote memory. The blocks are within both.
 pub(crate) struct Part {
@@ -183,13 +176,13 @@ impl Moves {
     }
 
     /// What it came to. It is over. `cancelled` is the error if nothing else prevented blocks.
-    pub(crate) fn result(&self, cancelled: impl FnOnce() -> Error) -> Result<Receipt, TransferError> {
+    pub(crate) fn result(&self, cancelled: impl FnOnce() -> Error) -> Result<Receipt, Error> {
         let running = self.running.borrow();
-        if let Some(error) = &running.error {
-            return Err(TransferError { error: error.clone(), moved: self.outcome() });
-        }
-        if running.course.is_stopped() {
-            return Err(TransferError { error: cancelled(), moved: self.outcome() });
+        let stopped = || running.course.is_stopped().then(cancelled);
+        if let Some(error) = running.error.clone().or_else(stopped) {
+            let reason =
+                format!("{} of {} blocks moved: {}", running.course.count(), self.total, error.reason);
+            return Err(Error { reason, ..error });
         }
         Ok(Receipt {
             over: Arc::clone(&self.over),
