@@ -5,7 +5,7 @@ mod notices;
 mod softverbs;
 mod tree;
 
-pub use softverbs::SOFTVERBS;
+pub use softverbs::{SOFTVERBS, libraries as softverbs_libraries};
 pub use tree::Tree;
 
 use crate::apt::{self, Package};

@@ -5,6 +5,7 @@ use super::Tree;
 use crate::failure::{Context, Failure, Outcome};
 use crate::process::{command, run};
 use crate::workspace::{Built, Workspace};
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Where they go, below the prefix: in a directory that no loader searches by itself.
@@ -19,15 +20,19 @@ const LIMIT: Duration = Duration::from_secs(600);
 /// Links and writes them.
 pub fn fill(workspace: &Workspace, built: &Built, tree: &mut Tree) -> Outcome {
     let staged = tempfile::tempdir().context(|| "cannot make a temporary directory".to_owned())?;
-    let library = staged.path().join(LIBRARY);
+    for library in libraries(workspace, built, staged.path())? {
+        tree.stripped(&library, SOFTVERBS, &["--strip-unneeded"], 0o644)?;
+    }
+    Ok(())
+}
+
+/// Links the drop-in library into a directory; it and the others, of a build for people.
+pub fn libraries(workspace: &Workspace, built: &Built, directory: &Path) -> Outcome<Vec<PathBuf>> {
+    let library = directory.join(LIBRARY);
     let mut link = command(workspace.root().join(LINK));
     run(link.arg(built.archive(ARCHIVE)?).arg(&library), LIMIT)?;
-    tree.stripped(&library, SOFTVERBS, &["--strip-unneeded"], 0o644)?;
     if built.libraries.is_empty() {
         return Err(Failure::new("the build made no library of a tool"));
     }
-    for library in &built.libraries {
-        tree.stripped(library, SOFTVERBS, &["--strip-unneeded"], 0o644)?;
-    }
-    Ok(())
+    Ok([library].into_iter().chain(built.libraries.iter().cloned()).collect())
 }

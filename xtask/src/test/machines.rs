@@ -2,6 +2,7 @@
 //! Built on `vm`; used by `test`.
 
 use crate::failure::{Context, Failure, Outcome};
+use crate::install;
 use crate::process::quote;
 use crate::steps::{Steps, Verdict};
 use crate::test::SUITE;
@@ -125,8 +126,15 @@ fn prepare(workspace: &Workspace) -> Outcome<Contents> {
         Ok(format!("{}:{GUEST_TESTS}/{name}", test.path.display()))
     });
     let directory = format!("{}:{GUEST_SCRIPTS}", workspace.root().join(SCRIPTS).display());
-    let files = tests.chain([Ok(directory)]).collect::<Outcome<_>>()?;
+    let mut files = tests.chain([Ok(directory)]).collect::<Outcome<Vec<String>>>()?;
     let mut programs = workspace.for_people(built);
+    // The drop-in library, where `softverbs` looks for it.
+    let linked = workspace.target().join("vm/softverbs");
+    fs::create_dir_all(&linked).context(|| format!("cannot make {}", linked.display()))?;
+    for library in install::softverbs_libraries(workspace, &programs, &linked)? {
+        let name = library.file_name().unwrap_or_default().display();
+        files.push(format!("{}:/usr/{}/{name}", library.display(), install::SOFTVERBS));
+    }
     let is_named = |name: &OsStr| vm::words(&scripts).any(|word| name == word);
     programs.programs.retain(|program| program.file_name().is_some_and(is_named));
     Ok(Contents { programs, files })
