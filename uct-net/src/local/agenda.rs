@@ -26,6 +26,8 @@ pub(crate) struct Agenda {
     /// Each pass looks at this alone.
     is_empty: Cell<bool>,
     due: RefCell<Vec<Token>>,
+    /// Memory for the next list of them.
+    spare: Cell<Vec<Token>>,
     ends: RefCell<Vec<End>>,
     woken: RefCell<SmallVec<[Waker; 1]>>,
     reactor: Rc<Reactor>,
@@ -34,7 +36,7 @@ pub(crate) struct Agenda {
 impl Agenda {
     pub(crate) fn new(reactor: Rc<Reactor>) -> Agenda {
         let (due, ends, woken) = (RefCell::default(), RefCell::default(), RefCell::default());
-        Agenda { is_empty: Cell::new(true), due, ends, woken, reactor }
+        Agenda { is_empty: Cell::new(true), due, spare: Cell::default(), ends, woken, reactor }
     }
 
     /// Whether this is the process that has the connections, and not a child of a fork.
@@ -109,7 +111,14 @@ impl Agenda {
         self.is_empty.set(is_empty);
     }
 
+    /// The connections that are due, for one pass: those that become due meanwhile are for the next one.
     pub(crate) fn take(&self) -> Vec<Token> {
-        std::mem::take(&mut *self.due.borrow_mut())
+        self.due.replace(self.spare.take())
+    }
+
+    /// Takes the list back, for its memory.
+    pub(crate) fn give_back(&self, mut list: Vec<Token>) {
+        list.clear();
+        self.spare.set(list);
     }
 }

@@ -395,11 +395,13 @@ impl NetInner {
         if self.agenda.has_ends() {
             self.report_ends(is_busy);
         }
-        for token in self.agenda.take() {
-            if let Some(conn) = self.find(token) {
+        let due = self.agenda.take();
+        for token in &due {
+            if let Some(conn) = self.find(*token) {
                 conn.pump_due();
             }
         }
+        self.agenda.give_back(due);
         self.agenda.wake();
         self.agenda.settle();
         true

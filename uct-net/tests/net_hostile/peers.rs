@@ -155,6 +155,24 @@ fn a_flood_of_shared_memory_ends_its_connection() {
 }
 
 #[test]
+fn a_flood_of_notifications_ends_its_connection() {
+    ends(
+        |hostile| {
+            let _ = hostile.send(raw::NOTIFY, WINDOW, &[0; 1025]);
+        },
+        "notification is too long",
+    );
+    ends(
+        |hostile| {
+            for _ in 0..100 {
+                let _ = hostile.send(raw::NOTIFY, WINDOW, &[0; 1024]);
+            }
+        },
+        "more than it had credit for",
+    );
+}
+
+#[test]
 fn a_second_probe_ends_its_connection() {
     ends(
         |hostile| {

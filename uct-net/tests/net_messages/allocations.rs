@@ -7,7 +7,7 @@ use std::time::Duration;
 use crate::support::{LIMIT, pair, patient};
 use uct_core::BufferPool;
 use uct_net::local::{Connection, Message};
-use uct_net::{NetOptions, Result, Wait};
+use uct_net::{Blocks, NetOptions, Result, Stride, Wait};
 
 /// The system's allocator, which counts for each thread how often it was asked, also for a kilobyte or more, and what is not freed.
 struct Counting;
@@ -95,6 +95,47 @@ fn sending_and_receiving_a_small_message_allocate_nothing() {
             Ok(())
         },
     );
+}
+
+#[test]
+fn moving_the_same_blocks_again_allocates_nothing() {
+    // Where blocks are in flight behind the start, a request for room is one.
+    for (transport, most) in [("posix", 0), ("tcp", 1)] {
+        pair(
+            NetOptions { wait: Wait::Spin, ..patient() },
+            async |_net, mut listener| {
+                let connection = listener.accept().await?.accept().await?;
+                let memory = connection.allocate(1 << 20)?;
+                connection.share(&memory).await?;
+                while connection.notified().await.is_ok() {}
+                Ok(())
+            },
+            async |net, address| {
+                let connection = net.connect(address).require(transport).await?;
+                let (remote, local) = (connection.shared().await?, connection.allocate(1 << 20)?);
+                let blocks = Blocks::from(Stride {
+                    count: 256,
+                    length: 1024,
+                    local: 0,
+                    local_stride: 2048,
+                    remote: 0,
+                    remote_stride: 4096,
+                });
+                let new = connection.put_blocks(&local, &remote, &blocks);
+                let mut transfer = new.start()?;
+                let mut fewest = u64::MAX;
+                for _ in 0..20 {
+                    (&mut transfer).await?;
+                    let before = ALLOCATIONS.get();
+                    transfer.again()?;
+                    fewest = fewest.min(ALLOCATIONS.get() - before);
+                }
+                transfer.await?;
+                assert!(fewest <= most, "{fewest} allocations of posting blocks again over {transport}");
+                Ok(())
+            },
+        );
+    }
 }
 
 /// Messages that the server sends for each request: more than may stay in buffers of the transport.

@@ -6,7 +6,7 @@ use crate::support::random::{Random, polled};
 use crate::support::threads::pair;
 use crate::support::{LIMIT, seed, transports};
 use uct_core::Error as Status;
-use uct_net::{Memory, MemorySlice, Net, Operation, RemoteMemory};
+use uct_net::{Blocks, Memory, MemorySlice, Net, Operation, RemoteMemory, Stride, Transfer};
 
 /// An operation that succeeds in time.
 fn within<T: Send + 'static>(net: &Net, operation: Operation<T>) -> T {
@@ -19,6 +19,59 @@ fn every_handle_of_memory_is_for_any_thread() {
     is_for_any_thread::<Memory>();
     is_for_any_thread::<MemorySlice>();
     is_for_any_thread::<RemoteMemory>();
+    fn may_move<T: Send + 'static>() {}
+    may_move::<Transfer>();
+}
+
+#[test]
+fn transfers_of_several_threads_move_their_blocks_and_notify_once_each() {
+    const THREADS: usize = 3;
+    const LENGTH: usize = 1 << 16;
+    for transport in transports() {
+        let (left, here, right, there) = pair(&transport);
+        let memory = here.allocate(THREADS * LENGTH).expect("memory");
+        within(&left, here.share(&memory));
+        let remote = within(&right, there.shared());
+        let threads: Vec<_> = (0..THREADS)
+            .map(|number| {
+                let (net, connection, remote) = (right.clone(), there.clone(), remote.clone());
+                thread::spawn(move || {
+                    let local = connection.allocate(LENGTH).expect("memory");
+                    local.write(0, &vec![number as u8 + 1; LENGTH]);
+                    let blocks = Blocks::from(Stride {
+                        count: 64,
+                        length: 500,
+                        local: 0,
+                        local_stride: 1024,
+                        remote: (number * LENGTH) as u64,
+                        remote_stride: 1024,
+                    });
+                    let new = connection.put_blocks(&local, &remote, &blocks).notify(&[number as u8]);
+                    let mut transfer = new.start().expect("it starts");
+                    let receipt = net.block_on(net.within(LIMIT, &mut transfer)).expect("it ends");
+                    assert_eq!(receipt.expect("it succeeds").bytes, 64 * 500);
+                    transfer.again().expect("it is over");
+                    net.block_on(net.within(LIMIT, transfer)).expect("it ends").expect("it succeeds");
+                    let new = connection.get_blocks(&local, &remote, &blocks);
+                    let cancelled = new.start().expect("it starts").cancel();
+                    let moved = net.block_on(net.within(LIMIT, cancelled)).expect("it ends");
+                    assert_eq!(moved.count() + moved.missing().count(), 64);
+                })
+            })
+            .collect();
+        let mut told = [0; THREADS];
+        for _ in 0..2 * THREADS {
+            let notice = within(&left, here.notified());
+            let number = usize::from(notice[0]);
+            told[number] += 1;
+            let mut block = [0; 500];
+            memory.read(number * LENGTH + 63 * 1024, &mut block);
+            assert!(block.iter().all(|byte| *byte == notice[0] + 1), "told early over {transport}");
+        }
+        assert_eq!(told, [2; THREADS]);
+        threads.into_iter().for_each(|thread| thread.join().expect("a thread"));
+        right.block_on(there.close().within(LIMIT)).expect("it closes");
+    }
 }
 
 #[test]

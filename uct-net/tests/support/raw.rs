@@ -38,6 +38,7 @@ pub const SHARE: u8 = 9;
 pub const OFFER: u8 = 10;
 pub const TAKEN: u8 = 11;
 pub const IN_PARTS: u8 = 12;
+pub const NOTIFY: u8 = 13;
 
 /// The version of the protocol.
 pub const VERSION: u8 = 6;
