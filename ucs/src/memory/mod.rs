@@ -8,6 +8,7 @@ pub mod advice;
 pub mod allocate;
 pub mod fork;
 pub mod mapped;
+pub mod populate;
 
 mod buffers;
 mod copy;

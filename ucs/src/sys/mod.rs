@@ -6,6 +6,7 @@
 pub mod cpu;
 pub mod descriptors;
 pub mod host;
+pub mod memory;
 pub mod namespace;
 pub mod net;
 pub mod pages;

@@ -11,6 +11,7 @@ use super::read;
 
 const HUGE_PAGES: &str = "/sys/kernel/mm/hugepages";
 const TRANSPARENT: &str = "/sys/kernel/mm/transparent_hugepage/enabled";
+const SHARED: &str = "/sys/kernel/mm/transparent_hugepage/shmem_enabled";
 
 /// Bytes of an ordinary page.
 pub fn page_size() -> usize {
@@ -66,7 +67,7 @@ pub enum TransparentHugePages {
     Never,
 }
 
-/// The system's setting of transparent huge pages.
+/// The system's setting of transparent huge pages for ordinary memory.
 pub fn transparent_huge_pages() -> TransparentHugePages {
     let text = read::text(TRANSPARENT).unwrap_or_default();
     if text.contains("[always]") {
@@ -75,6 +76,31 @@ pub fn transparent_huge_pages() -> TransparentHugePages {
         TransparentHugePages::OnRequest
     } else {
         TransparentHugePages::Never
+    }
+}
+
+/// The system's setting of transparent huge pages for shared memory: memfds, System V segments and files of /dev/shm. It is apart from that of
+/// ordinary memory, and `never` on most systems.
+pub fn shared_transparent_huge_pages() -> TransparentHugePages {
+    let of_size = default_huge_page_size().and_then(|size| {
+        read::text(format!("/sys/kernel/mm/transparent_hugepage/hugepages-{}kB/shmem_enabled", size / 1024))
+    });
+    shared_setting(&read::text(SHARED).unwrap_or_default(), of_size.as_deref())
+}
+
+/// Since Linux 6.11 each size has a setting of its own, which may be that of all.
+fn shared_setting(of_all: &str, of_size: Option<&str>) -> TransparentHugePages {
+    let chosen =
+        |text: &str| text.split_once('[').and_then(|(_, rest)| rest.split(']').next().map(str::to_owned));
+    let of_all = chosen(of_all).unwrap_or_default();
+    let setting = match of_size.and_then(chosen) {
+        Some(own) if own != "inherit" && of_all != "deny" && of_all != "force" => own,
+        _ => of_all,
+    };
+    match setting.as_str() {
+        "always" | "within_size" | "force" => TransparentHugePages::Always,
+        "advise" => TransparentHugePages::OnRequest,
+        _ => TransparentHugePages::Never,
     }
 }
 
@@ -98,6 +124,32 @@ mod tests {
         if let Some(default) = default_huge_page_size() {
             assert!(sizes.is_empty() || sizes.iter().any(|pages| pages.size == default));
         }
+    }
+
+    #[test]
+    fn shared_memory_has_the_setting_of_its_size_or_else_that_of_all() {
+        use TransparentHugePages::{Always, Never, OnRequest};
+        let of_all = |chosen: &str| {
+            "always within_size advise never deny force".replace(chosen, &format!("[{chosen}]"))
+        };
+        let of_size =
+            |chosen: &str| "always inherit within_size advise never".replace(chosen, &format!("[{chosen}]"));
+        for (all, size, expected) in [
+            ("never", None, Never),
+            ("advise", None, OnRequest),
+            ("within_size", None, Always),
+            ("advise", Some("inherit"), OnRequest),
+            ("never", Some("inherit"), Never),
+            ("never", Some("advise"), OnRequest),
+            ("always", Some("never"), Never),
+            ("deny", Some("always"), Never),
+            ("force", Some("never"), Always),
+        ] {
+            let found = shared_setting(&of_all(all), size.map(of_size).as_deref());
+            assert_eq!(found, expected, "{all}, {size:?}");
+        }
+        assert_eq!(shared_setting("", None), Never);
+        let _ = shared_transparent_huge_pages();
     }
 
     #[test]
