@@ -34,6 +34,9 @@ impl Machine {
         findings.push(memory::shared(&files, text("shm", "dir").unwrap_or("auto")));
         let free = pages::huge_pages().iter().map(|pool| pool.free).sum();
         findings.push(memory::pages(pages::transparent_huge_pages(), free));
+        let takes_pool = text("posix", "hugetlb_mode").is_some_and(|mode| !matches!(mode, "no" | "n"));
+        let shared = pages::shared_transparent_huge_pages();
+        findings.push(memory::shared_pages(shared, free, takes_pool));
         findings.push(memory_limit::examine(&files));
         findings.extend(processors::examine(&files, &cpu::affinity()?));
         findings.extend(network::devices(&network_devices()?));

@@ -96,7 +96,7 @@ pub(crate) fn shared(files: &Files, configured: &str) -> Finding {
     }
 }
 
-/// Pages of large memory.
+/// Pages of large memory that is not shared.
 pub(crate) fn pages(transparent: TransparentHugePages, free_huge_pages: u64) -> Finding {
     const SUBJECT: &str = "memory";
     match transparent {
@@ -112,8 +112,37 @@ pub(crate) fn pages(transparent: TransparentHugePages, free_huge_pages: u64) -> 
         TransparentHugePages::Never => {
             Finding::fine(SUBJECT, format!("{free_huge_pages} huge pages are free, for alloc_prio = huge"))
         }
-        _ => Finding::fine(SUBJECT, "large memory gets transparent huge pages"),
+        _ => Finding::fine(SUBJECT, "large memory that is not shared gets transparent huge pages"),
     }
+}
+
+/// Pages of large shared memory, which has settings of its own. `takes_pool`: the key `posix.hugetlb_mode` is not `no`.
+pub(crate) fn shared_pages(
+    transparent: TransparentHugePages,
+    free_huge_pages: u64,
+    takes_pool: bool,
+) -> Finding {
+    const SUBJECT: &str = "posix, sysv";
+    if takes_pool && free_huge_pages > 0 {
+        return Finding::fine(SUBJECT, format!("{free_huge_pages} huge pages are free for shared memory"));
+    }
+    if transparent != TransparentHugePages::Never {
+        return Finding::fine(SUBJECT, "large shared memory gets transparent huge pages");
+    }
+    let pool = match free_huge_pages {
+        0 if takes_pool => "there are none in the pool (UCT_POSIX_HUGETLB_MODE)".to_owned(),
+        0 => "there are none in the pool".to_owned(),
+        free => format!("the {free} free ones of the pool are not used (UCT_POSIX_HUGETLB_MODE is no)"),
+    };
+    Finding::new(
+        Verdict::Limit,
+        SUBJECT,
+        format!("shared memory has small pages: shmem_enabled permits no huge ones, and {pool}; mapping 1 GiB takes longer"),
+    )
+    .with_remedy(
+        "echo advise > /sys/kernel/mm/transparent_hugepage/shmem_enabled; or sysctl vm.nr_hugepages=512, with \
+         UCT_POSIX_HUGETLB_MODE=try in all processes",
+    )
 }
 
 #[cfg(test)]
@@ -181,5 +210,18 @@ mod tests {
         assert_eq!(pages(TransparentHugePages::Never, 0).verdict, Verdict::Limit);
         assert_eq!(pages(TransparentHugePages::Never, 1).verdict, Verdict::Fine);
         assert_eq!(pages(TransparentHugePages::OnRequest, 0).verdict, Verdict::Fine);
+    }
+
+    #[test]
+    fn shared_memory_is_limited_by_its_own_setting_and_by_a_pool_that_is_not_used() {
+        let found = shared_pages(TransparentHugePages::Never, 0, false);
+        assert!(found.verdict == Verdict::Limit && found.words.contains("shmem_enabled"), "{found}");
+        assert!(found.remedy.unwrap().contains("shmem_enabled"));
+        let found = shared_pages(TransparentHugePages::Never, 0, true);
+        assert!(found.verdict == Verdict::Limit && found.words.contains("none in the pool"), "{found}");
+        let found = shared_pages(TransparentHugePages::Never, 8, false);
+        assert!(found.verdict == Verdict::Limit && found.words.contains("not used"), "{found}");
+        assert_eq!(shared_pages(TransparentHugePages::Never, 8, true).verdict, Verdict::Fine);
+        assert_eq!(shared_pages(TransparentHugePages::OnRequest, 0, false).verdict, Verdict::Fine);
     }
 }
