@@ -138,14 +138,13 @@ impl ShmIface {
         let rounded = |size: MemSize| (size.bytes() as usize).next_multiple_of(64);
         let (small, bulk) = (rounded(config.small_seg_size), rounded(config.seg_size));
         let limits = Limits { short: small, bulk, remote: largest_piece(bulk) };
+        let (most, bytes) = (config.max_cached_segments as usize, config.max_cached_bytes.bytes());
+        let cache = SegmentCache::new(most, bytes).populating(params.settings.populates());
         let iface = ShmIface {
             watch: Cell::new(doorbell.watch()),
             schedule: Schedule::new(config.poll_interval),
             work: PendingWork::default(),
-            cache: Rc::new(SegmentCache::new(
-                config.max_cached_segments as usize,
-                config.max_cached_bytes.bytes(),
-            )),
+            cache: Rc::new(cache),
             doorbell,
             is_working: Cell::new(false),
             is_serving: Cell::new(false),

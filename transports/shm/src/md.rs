@@ -101,7 +101,10 @@ impl ShmMd {
         };
         let segment = match self.huge {
             Ternary::Yes => make(true),
-            Ternary::Try | Ternary::Auto => make(true).or_else(|_| make(false)),
+            Ternary::Try | Ternary::Auto => make(true).or_else(|error| {
+                ucs::log::debug!("{length} bytes of shared memory get small pages: no huge ones: {error}");
+                make(false)
+            }),
             Ternary::No => make(false),
         };
         segment.map_err(|error| Failure::new(Error::NO_MEMORY, error.to_string()))

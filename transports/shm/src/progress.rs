@@ -234,6 +234,7 @@ impl ShmIface {
             if channel.shares.get() != 0 {
                 self.share_line(channel);
             }
+            channel.populate();
             connection.resume();
             if channel.is_closed.get() && channel.broken().is_none() {
                 events += self.drain_closed(&connection);

@@ -476,7 +476,7 @@ typedef struct UctConfigValue {
     double real;
 } UctConfigValue;
 
-// The values of all keys of the plugin, valid for the call.
+// The values of all keys of the plugin, and of the key `populate` of the section "", which is for all transports. Valid for the call.
 typedef struct UctConfig {
     // Size of this table in bytes.
     size_t size;

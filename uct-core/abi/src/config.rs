@@ -95,7 +95,7 @@ pub struct UctConfigValue {
     pub real: f64,
 }
 
-/// The values of all keys of the plugin, valid for the call.
+/// The values of all keys of the plugin, and of the key `populate` of the section "", which is for all transports. Valid for the call.
 #[repr(C)]
 #[derive(Clone, Copy)]
 pub struct UctConfig {

@@ -78,6 +78,9 @@ ucs::config_struct! {
         /// How memory is allocated, the first that works: md (the transport itself), thp (transparent huge pages), heap,
         /// mmap, huge (the system's pool of huge pages).
         pub alloc_prio: Vec<String> = "md,thp,heap,mmap,huge",
+        /// Makes the pages of memory when it is allocated, and maps those of a peer's shared memory when its key is first used, so that the first
+        /// transfers do not wait for them. The pages are the largest that the system gives. With no, each is made at its first access.
+        pub populate: bool = "yes",
         /// Messages of `uct-net` of at least so many bytes are read by the receiver from the sender's memory in one operation, where
         /// the transport does that natively. Shorter ones, and all with inf, are sent in parts.
         pub rndv_thresh: MemSize = "256k",
@@ -164,7 +167,10 @@ impl CoreConfig {
 /// Variables that begin with `UCT_` and are no configuration.
 pub(crate) const FOREIGN_VARIABLES: &[&str] = &["UCT_BUILD_PLUGIN_DIR", "UCT_CONFIG", "UCT_TEST_*"];
 
-/// The values of a plugin's sections, in the form that crosses the boundary.
+/// The key of all transports that plugins get besides their own.
+const POPULATE: (&str, &str) = ("", "populate");
+
+/// The values of a plugin's sections and of [`POPULATE`], in the form that crosses the boundary.
 pub(crate) struct PluginValues<'a> {
     values: Vec<UctConfigValue>,
     config: std::marker::PhantomData<&'a Config>,
@@ -173,20 +179,21 @@ pub(crate) struct PluginValues<'a> {
 impl<'a> PluginValues<'a> {
     /// Collects the values of `sections`.
     pub(crate) fn new(config: &'a Config, sections: &'a [Section]) -> PluginValues<'a> {
-        let mut values = Vec::new();
-        for section in sections {
-            for field in &section.fields {
-                let Some(setting) = config.value(&section.name, &field.name) else { continue };
-                let parts = setting.as_abi_parts();
-                values.push(UctConfigValue {
-                    section: text(&section.name),
-                    name: text(&field.name),
-                    text: text(&setting.text),
-                    integer: parts.integer,
-                    real: parts.real,
-                });
-            }
-        }
+        let own = sections
+            .iter()
+            .flat_map(|section| section.fields.iter().map(|field| (&*section.name, &*field.name)));
+        let value = |(section, name): (&'a str, &'a str)| {
+            let setting = config.value(section, name)?;
+            let parts = setting.as_abi_parts();
+            Some(UctConfigValue {
+                section: text(section),
+                name: text(name),
+                text: text(&setting.text),
+                integer: parts.integer,
+                real: parts.real,
+            })
+        };
+        let values = own.chain([POPULATE]).filter_map(value).collect();
         PluginValues { values, config: std::marker::PhantomData }
     }
 

@@ -451,7 +451,8 @@ impl Context {
             unsafe { md_open(text(name), values, &raw mut raw, reason.as_mut()) }
         });
         reason.check(status, "open the memory domain", || format!("{}/{name}", component.name))?;
-        let (full_name, methods) = (format!("{}/{name}", component.name), self.inner.alloc_methods.clone());
+        let full_name = format!("{}/{name}", component.name);
+        let methods = (self.inner.alloc_methods.clone(), self.inner.core.populate);
         let inner = Arc::new(MdInner::new(component.md_ops, raw, full_name, methods));
         domains.insert(key, Arc::downgrade(&inner));
         Ok(MemoryDomain { inner })

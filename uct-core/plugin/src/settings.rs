@@ -29,23 +29,28 @@ impl<'a> Settings<'a> {
         };
         Settings { values, host: PhantomData }
     }
+
+    /// Whether memory of peers is to be mapped completely before its first use: the key `populate` of all transports. Not with a host that
+    /// does not know it.
+    pub fn populates(&self) -> bool {
+        self.value("", "populate").is_some_and(|value| value.integer == 1)
+    }
+
+    fn value(&self, section: &str, name: &str) -> Option<&'a UctConfigValue> {
+        self.values.iter().find(|value| {
+            // SAFETY: strings of the host are valid for `'a` (`Settings::new`).
+            let in_section = unsafe { words(value.section) } == section;
+            // SAFETY: as above.
+            in_section && unsafe { words(value.name) } == name
+        })
+    }
 }
 
 /// So that the struct of a [`ucs::config_struct!`] reads itself: `TcpConfig::from_settings(&settings)`.
 impl Lookup for Settings<'_> {
     fn text(&self, section: &str, name: &str) -> Option<Cow<'_, str>> {
-        self.values
-            .iter()
-            .find(|value| {
-                // SAFETY: strings of the host are valid for `'a` (`Settings::new`).
-                let in_section = unsafe { words(value.section) } == section;
-                // SAFETY: as above.
-                in_section && unsafe { words(value.name) } == name
-            })
-            .map(|value| {
-                // SAFETY: as above.
-                Cow::Borrowed(unsafe { words(value.text) })
-            })
+        // SAFETY: strings of the host are valid for `'a` (`Settings::new`).
+        self.value(section, name).map(|value| Cow::Borrowed(unsafe { words(value.text) }))
     }
 }
 

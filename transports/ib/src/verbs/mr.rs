@@ -7,6 +7,7 @@ use std::ptr::{self, NonNull};
 use std::sync::Arc;
 
 use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
+use ucs::memory::populate::prefer_huge_pages;
 
 use super::abi::*;
 use super::{Context, Pd, errno};
@@ -140,6 +141,9 @@ pub struct MrBuffer {
     memory: Pages,
 }
 
+/// Bytes of a mapping from which on huge pages are asked for: one of them, on most systems.
+const HUGE_FROM: usize = 2 << 20;
+
 /// A mapping of its own: whole pages out of the allocator's heap would leave gaps there that nothing else fits into.
 struct Pages {
     start: NonNull<u8>,
@@ -157,7 +161,12 @@ impl Pages {
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: without `FIXED`, a new mapping touches no memory that is in use.
         let start = unsafe { mmap_anonymous(ptr::null_mut(), length, protection, MapFlags::PRIVATE) };
-        Some(Self { start: NonNull::new(start.ok()?.cast())?, length })
+        let start = NonNull::new(start.ok()?.cast())?;
+        if length >= HUGE_FROM {
+            // Ahead of the registration, which makes them.
+            prefer_huge_pages(start, length);
+        }
+        Some(Self { start, length })
     }
 }
 

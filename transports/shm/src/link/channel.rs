@@ -23,7 +23,7 @@ use crate::io::{Mapping, Source, Trust, accept, attach_sysv};
 use crate::link::blocked::BlockedOn;
 use crate::link::pair_layout::PairLayout;
 use crate::link::peer::Peer;
-use crate::link::remote::{Allocated, Announced, Lent, PeerView, SegmentCache, Words, registry};
+use crate::link::remote::{Allocated, Announced, Lent, PeerView, Populating, SegmentCache, Words, registry};
 use crate::link::ring_pair::RingPair;
 use crate::link::work::{PendingWork, source};
 use crate::proto::addr::IfaceAddress;
@@ -43,6 +43,8 @@ pub(crate) struct Broken {
 enum Asked {
     /// The peer was asked, with a key to as many bytes.
     Waiting(u64),
+    /// It has answered with a segment whose pages are being mapped.
+    Populating(Populating),
     /// It has answered: nothing to share, or the segment as long as a key or the cache has it.
     Answered(Option<Weak<Lent>>),
 }
@@ -69,6 +71,8 @@ pub(crate) struct Channel {
     pub(crate) is_closed: Cell<bool>,
     /// What the peer was asked for, and its answers, by key and secret.
     segments: RefCell<HashMap<(u64, u64), Asked>>,
+    /// Pages of one of them are being mapped.
+    is_populating: Cell<bool>,
     /// The interface's, which holds segments that no key has.
     cache: Rc<SegmentCache>,
     /// The interface's pending work.
@@ -136,6 +140,7 @@ impl Channel {
             broken: OnceCell::new(),
             is_closed: Cell::new(false),
             segments: RefCell::default(),
+            is_populating: Cell::new(false),
             cache,
             work,
             ours,
@@ -434,7 +439,7 @@ impl Channel {
     pub(crate) fn segment(&self, proof: (u64, u64), length: u64) -> Result<Option<Arc<Lent>>, BlockedOn> {
         let mut segments = self.segments.borrow_mut();
         match segments.get_mut(&proof) {
-            Some(Asked::Waiting(_)) => return Err(BlockedOn::Segment(proof.0)),
+            Some(Asked::Waiting(_) | Asked::Populating(_)) => return Err(BlockedOn::Segment(proof.0)),
             Some(Asked::Answered(None)) => return Ok(None),
             Some(Asked::Answered(Some(known))) => {
                 if let Some(segment) = known.upgrade() {
@@ -453,7 +458,7 @@ impl Channel {
                 if segments.len() == segments.capacity() {
                     // Those that are gone have neither a key nor a place in the cache.
                     segments.retain(|_, asked| match asked {
-                        Asked::Waiting(_) => true,
+                        Asked::Waiting(_) | Asked::Populating(_) => true,
                         Asked::Answered(known) => {
                             known.as_ref().is_some_and(|known| known.strong_count() > 0)
                         }
@@ -474,10 +479,10 @@ impl Channel {
         }
     }
 
-    /// Whether the peer was asked for the segment of a key and has not answered.
+    /// Whether the peer was asked for the segment of a key and has not answered, or the segment is being mapped.
     pub(crate) fn waits_for_segment(&self, key: u64) -> bool {
         let segments = self.segments.borrow();
-        segments.iter().any(|(proof, asked)| proof.0 == key && matches!(asked, Asked::Waiting(_)))
+        segments.iter().any(|(proof, asked)| proof.0 == key && !matches!(asked, Asked::Answered(_)))
     }
 
     /// Takes the reply to a request for a segment. An error means that the peer violates the protocol.
@@ -505,14 +510,43 @@ impl Channel {
         };
         // Good memory that is configured otherwise here is reached as memory that cannot be shared.
         let mapping = mapping.filter(|mapping| !mapping.as_ref().is_err_and(|e| e.errno == libc::ENOTSUP));
-        let answer = mapping.transpose().map_err(|error| error.to_string())?.map(|mapping| {
-            let segment = Arc::new(Lent::new(mapping, is_writable));
-            let known = Arc::downgrade(&segment);
-            self.cache.arrived(segment, &peer.table, reply.key);
-            known
-        });
-        segments.insert(proof, Asked::Answered(answer));
+        let mapping = mapping.transpose().map_err(|error| error.to_string())?;
+        let segment = mapping.map(|mapping| Arc::new(Lent::new(mapping, is_writable)));
+        let asked = match segment {
+            Some(segment) if self.cache.populates => {
+                self.is_populating.set(true);
+                self.raise();
+                Asked::Populating(Populating::new(segment))
+            }
+            segment => Asked::Answered(segment.map(|segment| self.arrived(segment, peer, reply.key))),
+        };
+        segments.insert(proof, asked);
         Ok(())
+    }
+
+    /// The segment for a key is mapped.
+    fn arrived(&self, segment: Arc<Lent>, peer: &Peer, key: u64) -> Weak<Lent> {
+        let known = Arc::downgrade(&segment);
+        self.cache.arrived(segment, &peer.table, key);
+        known
+    }
+
+    /// Maps further pages of segments that have arrived.
+    pub(crate) fn populate(&self) {
+        let Some(peer) = self.peer() else { return };
+        if !self.is_populating.replace(false) {
+            return;
+        }
+        for (proof, asked) in self.segments.borrow_mut().iter_mut() {
+            let Asked::Populating(populating) = asked else { continue };
+            match populating.advance() {
+                Some(segment) => *asked = Asked::Answered(Some(self.arrived(segment, peer, proof.0))),
+                None => {
+                    self.is_populating.set(true);
+                    self.raise();
+                }
+            }
+        }
     }
 
     /// Hands the segment of a registration to the peer, if it shows the key and the memory is lent.

@@ -9,8 +9,9 @@ use std::ptr::{self, NonNull};
 use std::rc::Rc;
 
 use ucs::memory::allocate::{Allocation, Method, allocate};
-use ucs::memory::move_small;
-use ucs::sys::pages::page_size;
+use ucs::memory::{move_small, populate};
+use ucs::sys::memory::room;
+use ucs::sys::pages::{self, page_size};
 use ucs::{Error, Result, Status};
 use uct_abi::{UCT_ADVICE_NORMAL, UCT_ADVICE_WILLNEED, UCT_MD_ALLOC, UCT_MD_REG, UctIov, UctMemh};
 
@@ -25,9 +26,26 @@ pub use ucs::memory::MemoryKind;
 
 /// Bytes that [`Memory::fill`] writes at once: as many as [`move_small`] moves without a call.
 const FILL_STEP: usize = 64;
+/// Bytes from which on an allocation looks at what the system has left, which takes some system calls.
+const ROOM_MATTERS: usize = 1 << 20;
 
 /// Registered memory. Cheap to clone; the memory is deregistered, and freed, when the last clone, slice or outstanding
 /// operation is gone. That waits for accesses of peers in flight, in other threads or in the device. In a child of a fork it is left alone: the registration is the parent's.
+/// Refuses what would have the system kill this process, or another one, when the pages are made.
+fn has_room(length: usize, refused: Refused) -> Result<Refused, Refused> {
+    // The pools of huge pages are apart from all other memory.
+    let in_pools = || pages::huge_pages().iter().map(|pool| pool.free * pool.size as u64).sum::<u64>();
+    match room() {
+        Some(room) if room.bytes < length as u64 && in_pools() < length as u64 => Err(Refused {
+            reason: format!(
+                "{length} bytes, and {room}; with populate = no pages are made at their first access"
+            ),
+            ..refused
+        }),
+        _ => Ok(refused),
+    }
+}
+
 #[derive(Clone)]
 pub struct Memory {
     inner: Rc<MemoryInner>,
@@ -60,7 +78,13 @@ enum Ownership {
 }
 
 impl Memory {
-    pub(crate) fn allocate(md: &MemoryDomain, length: usize, access: Access) -> Result<Memory, Refused> {
+    /// `populates`: all pages are present when it returns.
+    pub(crate) fn allocate(
+        md: &MemoryDomain,
+        length: usize,
+        access: Access,
+        populates: bool,
+    ) -> Result<Memory, Refused> {
         let mut refused = Refused {
             operation: "allocate memory",
             subject: md.name().to_owned(),
@@ -75,9 +99,12 @@ impl Memory {
         for method in &md.inner.alloc_methods {
             let allocated = match method {
                 AllocMethod::Md => Memory::allocate_by_md(md, length, access),
+        if md.inner.populates && length >= ROOM_MATTERS {
+            refused = has_room(length, refused)?;
+        }
                 AllocMethod::Host(method) => Memory::allocate_by_host(md, *method, length, access),
             };
-            match allocated {
+            match allocated.and_then(|memory| if populates { memory.populated() } else { Ok(memory) }) {
                 Ok(memory) => return Ok(memory),
                 Err(error) => {
                     refused.status = error.status;
@@ -133,9 +160,29 @@ impl Memory {
     }
 
     /// With the bytes in the error.
+        if md.inner.populates && pages::default_huge_page_size().is_some_and(|page| length >= page) {
+            populate::prefer_huge_pages(address, length);
+        }
     pub(crate) fn register(
         md: &MemoryDomain,
         bytes: Vec<u8>,
+    /// With all pages present. A kernel that cannot do that makes them at their first access.
+    fn populated(self) -> Result<Memory, Refused> {
+        match populate::populate(self.inner.address, self.inner.length) {
+            Ok(()) => Ok(self),
+            Err(error) if populate::is_unknown(&error) => {
+                ucs::log::debug!("{error}");
+                Ok(self)
+            }
+            Err(error) => Err(Refused {
+                operation: "allocate memory",
+                subject: self.inner.md.name().to_owned(),
+                status: Error::NO_MEMORY,
+                reason: error.to_string(),
+            }),
+        }
+    }
+
         access: Access,
     ) -> Result<Memory, (Refused, Vec<u8>)> {
         let mut bytes = std::mem::ManuallyDrop::new(bytes);

@@ -49,6 +49,8 @@ pub(crate) struct MdInner {
     pub(crate) alloc_methods: Vec<AllocMethod>,
     /// Registrations and what opened them are the parent's: a child that ended them would end the parent's.
     fork: ForkGuard,
+    /// The key `populate`.
+    populates: bool,
 }
 
 // SAFETY: any thread may call the slots of a memory domain (`UctMdOps`).
@@ -62,7 +64,7 @@ impl MdInner {
         ops: &'static UctMdOps,
         raw: *mut UctMd,
         name: String,
-        alloc_methods: Vec<AllocMethod>,
+        (alloc_methods, populates): (Vec<AllocMethod>, bool),
     ) -> MdInner {
         let (ops, raw, inside) = if uct_compose::is_wanted(&query(ops, raw)) {
             // SAFETY: the domain was just opened, and the loader fills every slot.
@@ -70,7 +72,7 @@ impl MdInner {
         } else {
             (ops, raw, None)
         };
-        MdInner { ops, raw, inside, name, alloc_methods, fork: ForkGuard::new() }
+        MdInner { ops, raw, inside, name, alloc_methods, populates, fork: ForkGuard::new() }
     }
 
     pub(crate) fn raw(&self) -> *mut UctMd {
@@ -135,14 +137,26 @@ impl MemoryDomain {
     }
 
     /// Allocates at least `length` zeroed bytes and registers them, by the first method of the key `alloc_prio` that
-    /// works. The memory is freed when the last [`Memory`], slice or outstanding operation that refers to it is gone.
+    /// works. The memory is freed when the last [`Memory`], slice or outstanding operation that refers to it is gone. Blocks while
+    /// its pages are made present (key `populate`): some tenths of a second for a GiB.
     ///
     /// # Errors
-    /// What each method returned; a kind other than the host's.
+    /// What each method returned; a kind other than the host's. `NO_MEMORY` for more than the machine or a control group has left, if pages are
+    /// made present.
     pub fn allocate(&self, length: usize, access: Access, kind: MemoryKind) -> Result<Memory, Refused> {
         self.only_host(kind, "allocate memory")?;
         self.inner.check_fork("allocate memory")?;
-        Memory::allocate(self, length, access)
+        Memory::allocate(self, length, access, self.inner.populates)
+    }
+
+    /// As [`MemoryDomain::allocate`], and leaves it to the caller to make the pages present, for example outside of a lock:
+    /// `ucs::memory::populate`, if the second value says so.
+    ///
+    /// # Errors
+    /// As [`MemoryDomain::allocate`].
+    pub fn allocate_absent(&self, length: usize, access: Access) -> Result<(Memory, bool), Refused> {
+        self.inner.check_fork("allocate memory")?;
+        Ok((Memory::allocate(self, length, access, false)?, self.inner.populates))
     }
 
     /// Registers memory that the caller hands over, and gives back with [`Memory::into_bytes`].

@@ -173,7 +173,12 @@ fn open(flags: u64, rkey_packed_size: usize, method: AllocMethod) -> (&'static F
         registered: AtomicU32::new(0),
     }));
     let raw = ptr::from_ref(fake).cast_mut().cast();
-    (fake, MemoryDomain { inner: Arc::new(MdInner::new(&OPS, raw, "fake/fake".to_owned(), vec![method])) })
+    (
+        fake,
+        MemoryDomain {
+            inner: Arc::new(MdInner::new(&OPS, raw, "fake/fake".to_owned(), (vec![method], true))),
+        },
+    )
 }
 
 fn heap() -> AllocMethod {

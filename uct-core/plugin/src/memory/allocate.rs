@@ -6,52 +6,39 @@ use std::ptr::{self, NonNull};
 
 use ucs::Error;
 use ucs::datastruct::mpool::{ChunkAllocator, ChunkMemory};
+use ucs::memory::{Method, allocate};
 
 use crate::failure::Failure;
 
 /// What both align to: a page, so that neighbours share none.
 const ALIGNMENT: usize = 4096;
 
-/// Zeroed memory of the heap, freed on drop.
-#[derive(Debug)]
-pub struct Allocation {
-    address: NonNull<u8>,
-    layout: Layout,
-}
+/// From so many bytes on, memory is pages of its own, which are not made before they are used. It begins at a multiple of this, so that the
+/// host can ask for huge pages.
+const OWN_PAGES: usize = 2 << 20;
 
-// SAFETY: the memory is plain bytes that belong to the holder of the allocation.
-unsafe impl Send for Allocation {}
-// SAFETY: the allocation itself only returns address and length.
-unsafe impl Sync for Allocation {}
+/// Zeroed memory, freed on drop.
+#[derive(Debug)]
+pub struct Allocation(ucs::memory::Allocation);
 
 impl Allocation {
     /// At least `length` bytes, in whole pages.
     pub fn new(length: usize) -> Result<Allocation, Failure> {
-        let refused = |status| Failure::new(status, format!("cannot allocate {length} bytes"));
-        let layout = Layout::from_size_align(length.max(1), ALIGNMENT)
-            .map_err(|_| refused(Error::INVALID_PARAM))?
-            .pad_to_align();
-        // SAFETY: the layout's size is not zero.
-        let address =
-            NonNull::new(unsafe { alloc_zeroed(layout) }).ok_or_else(|| refused(Error::NO_MEMORY))?;
-        Ok(Allocation { address, layout })
+        let refused = || Failure::new(Error::NO_MEMORY, format!("cannot allocate {length} bytes"));
+        let whole = length.max(1).checked_next_multiple_of(ALIGNMENT).ok_or_else(refused)?;
+        let (method, alignment) =
+            if whole < OWN_PAGES { (Method::Heap, ALIGNMENT) } else { (Method::Mmap, OWN_PAGES) };
+        allocate(method, whole, alignment).map(Allocation).map_err(|_| refused())
     }
 
     /// The first byte; page aligned.
     pub fn address(&self) -> NonNull<u8> {
-        self.address
+        NonNull::new(self.0.as_ptr()).expect("memory is not at 0")
     }
 
     /// Usable bytes.
     pub fn length(&self) -> usize {
-        self.layout.size()
-    }
-}
-
-impl Drop for Allocation {
-    fn drop(&mut self) {
-        // SAFETY: allocated in `new` with this layout.
-        unsafe { dealloc(self.address.as_ptr(), self.layout) };
+        self.0.len()
     }
 }
 

@@ -67,6 +67,60 @@ fn lend(
     }
 }
 
+/// Bytes of a mapping whose pages are mapped, as the kernel reports them.
+fn mapped(mapping: &Mapping) -> usize {
+    let first = format!("{:x}-", mapping.base().addr());
+    let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+    let mut lines = maps.lines().skip_while(|line| !line.starts_with(&first));
+    let kilobytes = lines.find_map(|line| line.strip_prefix("Rss:")?.trim().strip_suffix("kB")).unwrap();
+    kilobytes.trim().parse::<usize>().unwrap() << 10
+}
+
+/// What the key waits for is what the peer has used, and nothing that only its length promises.
+#[test]
+fn the_pages_that_a_peer_has_used_are_mapped_before_its_key_is_bound_and_no_others_are_made() {
+    const PAGE: usize = 4096;
+    /// Several pieces, and a rest.
+    const LENGTH: usize = (5 << 20) + PAGE;
+    for populates in [false, true] {
+        let channel = channel_with(&Rc::new(SegmentCache::new(8, u64::MAX).populating(populates)));
+        welcomed(&channel);
+        let peer = connected(&channel, credentials().effective_uid);
+        let memory = Segment::new(&Origin::Memfd, LENGTH, false).unwrap();
+        for used in [0, 3 << 20, LENGTH - PAGE] {
+            // SAFETY: within the mapping.
+            let byte = unsafe { memory.mapping.base().add(used) };
+            // SAFETY: the mapping is this test's alone.
+            unsafe { byte.write_volatile(1) };
+        }
+        let Source::File(file) = &memory.source else { panic!("a memfd is a file") };
+        let proof = (7, 7);
+        assert_eq!(channel.segment(proof, LENGTH as u64).unwrap_err(), BlockedOn::Segment(7));
+        let reply =
+            wire::SegmentReply { key: 7, secret: 7, length: LENGTH as u64, sysv_segment: -1, is_writable: 1 };
+        let message = wire::control(Control::SegmentReply, reply.as_bytes());
+        socket::send(peer.as_fd(), &message, &[file.as_fd()]).unwrap();
+        assert!(channel.receive_control(Trust::SEALED));
+        assert_eq!(channel.waits_for_segment(7), populates);
+        let mut turns = 0;
+        let segment = loop {
+            match channel.segment(proof, LENGTH as u64) {
+                Ok(segment) => break segment.unwrap(),
+                Err(blocked) => assert_eq!(blocked, BlockedOn::Segment(7)),
+            }
+            assert!(channel.work.has(source::CHANNEL), "nobody would go on");
+            channel.populate();
+            turns += 1;
+            assert!(turns < 1000, "it does not end");
+        };
+        assert_eq!(turns > 0, populates);
+        assert_eq!(mapped(&segment.mapping), if populates { 3 * PAGE } else { 0 });
+        assert_eq!(rustix::fs::fstat(file).unwrap().st_blocks as usize * 512, 3 * PAGE, "pages were made");
+        channel.populate();
+        assert!(channel.segment(proof, LENGTH as u64).unwrap().is_some());
+    }
+}
+
 /// Requests that wait at the peer's end of the socket.
 fn requests(peer: &OwnedFd) -> usize {
     let mut buffer = [0; wire::MAX_CONTROL];

@@ -26,6 +26,8 @@ const AWAIT: Duration = Duration::from_secs(1);
 pub(crate) struct SegmentCache {
     max_segments: usize,
     max_bytes: u64,
+    /// The pages of segments that arrive are mapped ahead of their first use.
+    pub(crate) populates: bool,
     entries: RefCell<Vec<Entry>>,
     /// When segments that are not needed were last searched for, in nanoseconds.
     trimmed: Cell<u64>,
@@ -62,7 +64,19 @@ impl Drop for Entry {
 impl SegmentCache {
     /// An empty cache for so many segments and bytes.
     pub(crate) fn new(max_segments: usize, max_bytes: u64) -> SegmentCache {
-        SegmentCache { max_segments, max_bytes, entries: RefCell::default(), trimmed: Cell::new(0) }
+        let populates = false;
+        SegmentCache {
+            max_segments,
+            max_bytes,
+            populates,
+            entries: RefCell::default(),
+            trimmed: Cell::new(0),
+        }
+    }
+
+    /// The same; `populates`: segments that arrive are mapped ahead of their first use.
+    pub(crate) fn populating(self, populates: bool) -> SegmentCache {
+        SegmentCache { populates, ..self }
     }
 
     /// Holds a segment that has arrived until a key is bound to it, or until that takes too long.

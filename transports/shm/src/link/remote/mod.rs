@@ -16,5 +16,5 @@ mod registry;
 pub(crate) use announce::{Announced, Words};
 pub(crate) use cache::SegmentCache;
 pub(crate) use key::{PACKED_LENGTH, PeerView, Reach, Rkey, is_written, pack};
-pub(crate) use lent::Lent;
+pub(crate) use lent::{Lent, Populating};
 pub(crate) use registry::{Allocated, Memh, registry};
