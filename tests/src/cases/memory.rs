@@ -347,6 +347,48 @@ fn further_domain(setup: &Setup) {
     }
 }
 
+/// A key to a part opens that part, and ends with what holds it.
+fn granted(setup: &Setup) {
+    let pair = Pair::new(setup);
+    registers(setup, &pair.receiver);
+    let whole = pair.receiver.memory(vec![0; 3 * 4096]);
+    if whole.packed_key() == Err(Error::UNSUPPORTED) {
+        setup.skip("its memory domain has no keys");
+    }
+    let domain = pair.receiver.iface.memory_domain();
+    let part = whole.slice(1000..1000 + 4096).grant(domain).unwrap_or_else(|refused| panic!("{refused}"));
+    let key = pair.sender.iface.memory_domain().unpack(part.packed_key());
+    let key = key.unwrap_or_else(|refused| panic!("{refused}"));
+    for way in Way::of(&pair.sender) {
+        let (least, most) = way.limits(pair.sender.attributes());
+        let data = pattern(setup.seed, least.max(64).min(most).min(4096));
+        perform(way, &pair.sender, &pair.to, &data, part.address(), &key, || pair.progress())
+            .unwrap_or_else(|error| panic!("{way:?} inside of the part: {error}"));
+    }
+    pair.settle();
+    let refused = |what: &str, address: u64| {
+        for way in Way::of(&pair.sender) {
+            let (link, _back) = connect(&pair.sender, &pair.receiver);
+            let (least, most) = way.limits(pair.sender.attributes());
+            let data = vec![0xcc; least.max(64).min(most)];
+            let answer = perform(way, &pair.sender, &link, &data, address, &key, || pair.progress());
+            let error = answer.map(drop).expect_err(what);
+            assert!(is_refusal(error), "{way:?}, {what}: {error} is no refusal");
+            drop(link);
+            pair.settle();
+        }
+    };
+    refused("ahead of the part", part.address() - 1);
+    refused("across the end of the part", part.address() + 4096 - 1);
+    refused("behind the part", part.address() + 4096);
+    let bytes = whole.to_vec();
+    let is_untouched = bytes[..1000].iter().chain(&bytes[1000 + 4096..]).all(|&byte| byte == 0);
+    assert!(is_untouched, "bytes outside of the part were written");
+    let start = part.address();
+    drop(part);
+    refused("after the end of the grant", start);
+}
+
 pub(super) const CASES: &[Case] = &[
     case("registered memory is given back once nobody holds it", Needs::NOTHING, given_back),
     case("allocated memory is zeroed and as long as asked for", Needs::NOTHING, allocated),
@@ -357,6 +399,10 @@ pub(super) const CASES: &[Case] = &[
     case("advice is taken inside of the memory and refused outside", Needs::NOTHING, advice),
     case("what a mapping does not permit is refused when it is registered", Needs::NOTHING, mappings),
     case("many registrations come and go in any order", Needs::NOTHING, many),
+    Case {
+        logs: None,
+        ..case("a key to a part of memory opens that part and ends with its grant", Needs::NOTHING, granted)
+    },
     case("memory registered twice is reachable until the last one ends", Needs::NOTHING, twice),
     Case {
         logs: None,

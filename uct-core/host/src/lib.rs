@@ -50,8 +50,8 @@ pub use error::{ContextError, OpenError, Refused, split_remedy};
 pub use iface::{Iface, IfaceOptions};
 pub use latency::Latency;
 pub use md::{
-    Access, Memory, MemoryDomain, MemoryKind, MemorySlice, MultiDomainMemory, PackedKeys, RegisteredPool,
-    RemoteKey,
+    Access, Grant, Memory, MemoryDomain, MemoryKind, MemorySlice, MultiDomainMemory, PackedKeys,
+    RegisteredPool, RemoteKey,
 };
 pub use resource::{DeviceKind, Resource};
 pub use stats::{Count, Counters};

@@ -154,12 +154,86 @@ fn keys_of_all_domains_end_with_the_memory_and_not_before() {
     let address = memory.memory().address();
     let slice = memory.for_domain(sides.own[2].memory_domain()).expect("memory of tcp").slice(..8);
     drop(memory);
-    sides.put(&sides.eps[2], &[9; 8], address, &keys[2]).expect("the slice holds registration and bytes");
-    let error = sides.put(&sides.eps[0], &[9; 8], address, &keys[0]).expect_err("nothing holds that of self");
-    assert_eq!(error, Error::INVALID_PARAM);
+    for (ep, key) in sides.eps.iter().zip(&keys) {
+        sides.put(ep, &[9; 8], address, key).expect("the slice holds all registrations and the bytes");
+    }
     drop(slice);
     for (ep, key) in sides.eps.iter().zip(&keys) {
         let error = sides.put(ep, &[9; 8], address, key).expect_err("the registration has ended");
         assert_ne!(error, Error::NO_RESOURCE, "{ep:?}");
     }
+}
+
+/// Where the key of a region of software has its first address and its length.
+const KEY_BASE: std::ops::Range<usize> = 32..40;
+const KEY_LENGTH: std::ops::Range<usize> = 40..48;
+
+/// What accesses to the part, to the byte behind it and to the one ahead of it return, with a key that says it opens everything.
+fn with_forged_key(sides: &Sides, number: usize, memory: &MultiDomainMemory) -> [Result; 3] {
+    let whole = memory.memory();
+    let ep = &sides.eps[number];
+    let part = whole.slice(1000..1100);
+    let grant = part.grant(sides.domains()[number]).unwrap_or_else(|refused| panic!("{refused}"));
+    let mut packed = grant.packed_key().to_vec();
+    packed[KEY_BASE].copy_from_slice(&whole.address().to_le_bytes());
+    packed[KEY_LENGTH].copy_from_slice(&(whole.len() as u64).to_le_bytes());
+    let key = match ep.iface().memory_domain().unpack(&packed) {
+        Ok(key) => key,
+        // Within a process the key is compared with the registration at once.
+        Err(refused) => return [Ok(()), Err(refused.status), Err(refused.status)],
+    };
+    [(1000, 100), (1000, 101), (999, 1)].map(|(offset, length)| {
+        let bytes = vec![9; length];
+        sides.put(ep, &bytes, whole.address() + offset, &key)
+    })
+}
+
+/// The accesses of a peer that keeps to nothing: the owner's side refuses them.
+#[test]
+fn a_key_to_a_part_opens_no_other_byte_whatever_the_peer_makes_of_it() {
+    for number in [0, 2] {
+        let sides = Sides::open();
+        let memory = sides.memory();
+        let [inside, behind, ahead] = with_forged_key(&sides, number, &memory);
+        let name = sides.domains()[number].name().to_owned();
+        assert_eq!(inside, Ok(()), "{name}");
+        assert!(behind.is_err() && ahead.is_err(), "{name}: {behind:?}, {ahead:?}");
+        let bytes = memory.memory().to_vec();
+        assert!(bytes[..1000].iter().chain(&bytes[1100..]).all(|&byte| byte == 0), "{name}: it was written");
+    }
+}
+
+#[test]
+fn a_key_to_a_part_ends_with_the_grant_or_the_memory_and_not_with_either_alone() {
+    for number in 0..3 {
+        let sides = Sides::open();
+        let memory = sides.memory();
+        let (ep, domain) = (&sides.eps[number], sides.domains()[number]);
+        let grant = |start: usize| {
+            let part = memory.memory().slice(start..start + 64);
+            let grant = part.grant(domain).unwrap_or_else(|refused| panic!("{refused}"));
+            let key = ep.iface().memory_domain().unpack(grant.packed_key());
+            (key.unwrap_or_else(|refused| panic!("{refused}")), grant)
+        };
+        let [(first, ended), (second, held)] = [0, 64].map(grant);
+        let base = memory.memory().address();
+        assert_eq!((held.address(), held.len(), held.is_over()), (base + 64, 64, false));
+        let name = domain.name();
+        for (key, offset) in [(&first, 0), (&second, 64)] {
+            assert_eq!(sides.put(ep, &[7; 64], base + offset, key), Ok(()), "{name}");
+            // The keys are to parts beside each other.
+            assert!(sides.put(ep, &[8; 1], base + (64 - offset), key).is_err(), "{name}");
+        }
+        assert_eq!(memory.memory().to_vec()[..129], [&[7; 128][..], &[0]].concat(), "{name}");
+        drop(ended);
+        assert!(sides.put(ep, &[9; 8], base, &first).is_err(), "{name}: its grant has ended");
+    }
+    let sides = Sides::open();
+    let memory = sides.memory();
+    let grant = memory.memory().slice(..8).grant(sides.domains()[2]).expect("a key");
+    drop(memory);
+    assert!(grant.is_over());
+    let memory = sides.memory();
+    let strided = memory.memory().slice(..).strided(8, 16, 4).grant(sides.domains()[2]);
+    assert_eq!(strided.map(drop).expect_err("it has gaps").status, Error::INVALID_PARAM);
 }

@@ -3,6 +3,7 @@
 //! A peer may read and write registered memory at any time, so no reference to its bytes is handed out: contents are
 //! copied in and out. Whatever refers to the memory keeps it alive, outstanding operations included.
 
+use std::cell::OnceCell;
 use std::fmt;
 use std::ops::{Bound, RangeBounds};
 use std::ptr::{self, NonNull};
@@ -17,20 +18,19 @@ use uct_abi::{UCT_ADVICE_NORMAL, UCT_ADVICE_WILLNEED, UCT_MD_ALLOC, UCT_MD_REG, 
 
 use super::access::Access;
 use super::free_pieces::Place;
-use super::{MemoryDomain, mapping};
+use super::further::{Further, Registrations};
+use super::{Grant, MemoryDomain, MultiDomainMemory, mapping};
 use crate::config::AllocMethod;
 use crate::error::Refused;
 use crate::reason::Reason;
 
 pub use ucs::memory::MemoryKind;
 
-/// Bytes that [`Memory::fill`] writes at once: as many as [`move_small`] moves without a call.
-const FILL_STEP: usize = 64;
 /// Bytes from which on an allocation looks at what the system has left, which takes some system calls.
 const ROOM_MATTERS: usize = 1 << 20;
+/// Bytes that [`Memory::fill`] writes at once: as many as [`move_small`] moves without a call.
+const FILL_STEP: usize = 64;
 
-/// Registered memory. Cheap to clone; the memory is deregistered, and freed, when the last clone, slice or outstanding
-/// operation is gone. That waits for accesses of peers in flight, in other threads or in the device. In a child of a fork it is left alone: the registration is the parent's.
 /// Refuses what would have the system kill this process, or another one, when the pages are made.
 fn has_room(length: usize, refused: Refused) -> Result<Refused, Refused> {
     // The pools of huge pages are apart from all other memory.
@@ -46,6 +46,8 @@ fn has_room(length: usize, refused: Refused) -> Result<Refused, Refused> {
     }
 }
 
+/// Registered memory. Cheap to clone; the memory is deregistered, and freed, when the last clone, slice or outstanding
+/// operation is gone. That waits for accesses of peers in flight, in other threads or in the device. In a child of a fork it is left alone: the registration is the parent's.
 #[derive(Clone)]
 pub struct Memory {
     inner: Rc<MemoryInner>,
@@ -60,6 +62,8 @@ struct MemoryInner {
     /// Whether the program may write to it: not, if the caller's mapping was read-only when it was registered.
     is_writable: bool,
     ownership: Ownership,
+    /// Its other registrations, of memory for several domains and of memory that peers have keys to parts of.
+    further: OnceCell<Box<Registrations>>,
 }
 
 enum Ownership {
@@ -73,8 +77,8 @@ enum Ownership {
     Caller,
     /// Part of a pool's chunk, which is registered as a whole.
     Piece { _chunk: Memory, _place: Place },
-    /// Memory of another domain, which is registered with this one too.
-    Other { _first: Memory },
+    /// Memory of another domain, which has a registration with this one too.
+    Other { first: Memory },
 }
 
 impl Memory {
@@ -95,13 +99,13 @@ impl Memory {
             let reason = "the memory domain neither allocates nor registers memory".to_owned();
             return Err(Refused { status: Error::UNSUPPORTED, reason, ..refused });
         }
+        if md.inner.populates && length >= ROOM_MATTERS {
+            refused = has_room(length, refused)?;
+        }
         let mut reasons = Vec::new();
         for method in &md.inner.alloc_methods {
             let allocated = match method {
                 AllocMethod::Md => Memory::allocate_by_md(md, length, access),
-        if md.inner.populates && length >= ROOM_MATTERS {
-            refused = has_room(length, refused)?;
-        }
                 AllocMethod::Host(method) => Memory::allocate_by_host(md, *method, length, access),
             };
             match allocated.and_then(|memory| if populates { memory.populated() } else { Ok(memory) }) {
@@ -156,16 +160,12 @@ impl Memory {
         };
         reason.check(status, "allocate memory", || md.name().to_owned())?;
         let address = NonNull::new(address.cast()).unwrap_or(NonNull::dangling());
-        Ok(Memory::of(md, memh, (address, usable.max(length), access), Ownership::Domain))
-    }
-
-    /// With the bytes in the error.
         if md.inner.populates && pages::default_huge_page_size().is_some_and(|page| length >= page) {
             populate::prefer_huge_pages(address, length);
         }
-    pub(crate) fn register(
-        md: &MemoryDomain,
-        bytes: Vec<u8>,
+        Ok(Memory::of(md, memh, (address, usable.max(length), access), Ownership::Domain))
+    }
+
     /// With all pages present. A kernel that cannot do that makes them at their first access.
     fn populated(self) -> Result<Memory, Refused> {
         match populate::populate(self.inner.address, self.inner.length) {
@@ -183,6 +183,10 @@ impl Memory {
         }
     }
 
+    /// With the bytes in the error.
+    pub(crate) fn register(
+        md: &MemoryDomain,
+        bytes: Vec<u8>,
         access: Access,
     ) -> Result<Memory, (Refused, Vec<u8>)> {
         let mut bytes = std::mem::ManuallyDrop::new(bytes);
@@ -211,14 +215,73 @@ impl Memory {
         Ok(if is_writable { memory } else { memory.read_only() })
     }
 
-    /// The same bytes, registered with another domain for the same access. They stay as long as either registration.
-    pub(super) fn register_also(&self, md: &MemoryDomain) -> Result<Memory, Refused> {
+    /// A further registration, with this domain, of the `length` bytes at `offset`. It is ended ahead of this memory.
+    pub(super) fn register_further(
+        &self,
+        md: &MemoryDomain,
+        offset: usize,
+        length: usize,
+    ) -> Result<Further, Refused> {
+        // SAFETY: this memory ends its further registrations ahead of its own (`end`), and nothing holds a reference to the bytes.
+        let memh = unsafe { Memory::registered(md, self.at(offset, length), length, self.access()) }?;
+        Ok(Further::new(md, memh))
+    }
+
+    /// The same bytes by a further registration with another domain, which they keep.
+    pub(super) fn by(&self, md: &MemoryDomain, memh: *mut UctMemh) -> Memory {
         let MemoryInner { address, length, access, .. } = *self.inner;
-        // SAFETY: the memory below holds this one, and ends its registration ahead of it; nothing holds a reference to the bytes.
-        let memh = unsafe { Memory::registered(md, address, length, access) }?;
-        let first = Ownership::Other { _first: self.clone() };
-        let memory = Memory::of(md, memh, (address, length, access), first);
-        Ok(if self.is_writable() { memory } else { memory.read_only() })
+        let memory =
+            Memory::of(md, memh, (address, length, access), Ownership::Other { first: self.clone() });
+        if self.is_writable() { memory } else { memory.read_only() }
+    }
+
+    /// The further registrations, for which there is a place from now on.
+    pub(super) fn further(&self) -> &Registrations {
+        self.inner.further.get_or_init(Box::default)
+    }
+
+    /// The memory that has the bytes.
+    pub(super) fn first(&self) -> &Memory {
+        match &self.inner.ownership {
+            Ownership::Other { first } => first,
+            _ => self,
+        }
+    }
+
+    /// As which memory further registrations refer to this one, without keeping it.
+    pub(super) fn downgrade(&self) -> WeakMemory {
+        WeakMemory(Rc::downgrade(&self.inner))
+    }
+
+    /// Whether it is memory for several domains: somebody has made it a [`MultiDomainMemory`].
+    pub fn multi_domain(&self) -> Option<MultiDomainMemory> {
+        let first = self.first();
+        first
+            .inner
+            .further
+            .get()
+            .is_some_and(|further| further.is_for_all())
+            .then(|| MultiDomainMemory::of(first))
+    }
+
+    /// The memory for operations of another domain's endpoints. Itself, if it is of that domain; memory for several domains is
+    /// registered on first use ([`MultiDomainMemory::for_domain`]).
+    ///
+    /// # Errors
+    /// `INVALID_PARAM` for memory of one other domain. The domain's refusal to register it.
+    pub fn for_domain(&self, domain: &MemoryDomain) -> Result<Memory, Refused> {
+        if self.domain().is_same(domain) {
+            return Ok(self.clone());
+        }
+        match self.multi_domain() {
+            Some(memory) => memory.for_domain(domain),
+            None => Err(Refused {
+                operation: "use memory",
+                subject: domain.name().to_owned(),
+                status: Error::INVALID_PARAM,
+                reason: format!("the memory is registered with {} alone", self.domain().name()),
+            }),
+        }
     }
 
     unsafe fn registered(
@@ -260,7 +323,16 @@ impl Memory {
         ownership: Ownership,
     ) -> Memory {
         let md = md.clone();
-        let inner = MemoryInner { md, memh, address, length, access, is_writable: true, ownership };
+        let inner = MemoryInner {
+            md,
+            memh,
+            address,
+            length,
+            access,
+            is_writable: true,
+            ownership,
+            further: OnceCell::new(),
+        };
         Memory { inner: Rc::new(inner) }
     }
 
@@ -436,16 +508,8 @@ impl Memory {
     /// # Errors
     /// [`Error::UNSUPPORTED`] where the transport has no remote access; [`Error::INVALID_PARAM`] in a child of a fork.
     pub fn packed_key(&self) -> Result<Vec<u8>> {
-        let md = &self.inner.md;
-        if md.inner.is_parents() {
-            return Err(Error::INVALID_PARAM);
-        }
-        let mut packed = vec![0; md.attributes().rkey_packed_size];
-        let pack = md.inner.ops.mkey_pack.expect("the loader fills every slot");
-        // SAFETY: the registration is live, and the buffer has the size that the attributes name.
-        let status = unsafe { pack(md.inner.raw(), self.inner.memh, packed.as_mut_ptr()) };
-        Status::from_raw(status).into_result()?;
-        Ok(packed)
+        // SAFETY: the registration is live.
+        unsafe { packed_key(&self.inner.md, self.inner.memh) }
     }
 
     /// Advises the system that a part will be used soon (`true`) or is back to normal.
@@ -499,28 +563,63 @@ impl Memory {
 impl MemoryInner {
     /// Ends the registration; returns whether nothing else uses the memory now.
     fn end(&mut self) -> bool {
+        if self.further.take().is_some_and(|further| !further.end()) {
+            return false;
+        }
         if self.memh.is_null() {
             return true;
         }
-        let ops = self.md.inner.ops;
-        let slot = match self.ownership {
-            Ownership::Domain => ops.mem_free,
-            Ownership::Piece { .. } => return true,
-            Ownership::Host(_) | Ownership::Vector { .. } | Ownership::Caller | Ownership::Other { .. } => {
-                ops.mem_dereg
-            }
+        let is_domains = match self.ownership {
+            Ownership::Domain => true,
+            // The registration is the chunk's, or the first memory's.
+            Ownership::Piece { .. } | Ownership::Other { .. } => return true,
+            Ownership::Host(_) | Ownership::Vector { .. } | Ownership::Caller => false,
         };
-        let end = slot.expect("the loader fills every slot");
         // SAFETY: nothing refers to the memory any more, since whatever does holds it alive.
-        let status = unsafe { end(self.md.inner.raw(), self.memh) };
-        let result = Status::from_raw(status).into_result();
-        if let Err(error) = result {
-            ucs::log::error!(
-                md = self.md.name(),
-                "memory could not be deregistered, and is not freed: {error}"
-            );
-        }
-        result.is_ok()
+        unsafe { end_registration(&self.md, self.memh, is_domains) }
+    }
+}
+
+/// Ends a registration, and frees its memory if the domain has allocated it. Returns whether nothing uses the memory by it now.
+///
+/// # Safety
+/// The registration is one of the domain's, and nothing refers to it.
+pub(super) unsafe fn end_registration(md: &MemoryDomain, memh: *mut UctMemh, is_domains: bool) -> bool {
+    let ops = md.inner.ops;
+    let end = if is_domains { ops.mem_free } else { ops.mem_dereg }.expect("the loader fills every slot");
+    // SAFETY: the caller's promise.
+    let status = unsafe { end(md.inner.raw(), memh) };
+    let result = Status::from_raw(status).into_result();
+    if let Err(error) = result {
+        ucs::log::error!(md = md.name(), "memory could not be deregistered, and is not freed: {error}");
+    }
+    result.is_ok()
+}
+
+/// The key of a registration.
+///
+/// # Safety
+/// It is a live one of the domain's.
+pub(super) unsafe fn packed_key(md: &MemoryDomain, memh: *mut UctMemh) -> Result<Vec<u8>> {
+    if md.inner.is_parents() {
+        return Err(Error::INVALID_PARAM);
+    }
+    let mut packed = vec![0; md.attributes().rkey_packed_size];
+    let pack = md.inner.ops.mkey_pack.expect("the loader fills every slot");
+    // SAFETY: the registration is live, and the buffer has the size that the attributes name.
+    let status = unsafe { pack(md.inner.raw(), memh, packed.as_mut_ptr()) };
+    Status::from_raw(status).into_result()?;
+    Ok(packed)
+}
+
+/// Memory that is not kept.
+#[derive(Clone)]
+pub(super) struct WeakMemory(std::rc::Weak<MemoryInner>);
+
+impl WeakMemory {
+    /// The memory, if it has not ended.
+    pub(super) fn upgrade(&self) -> Option<Memory> {
+        self.0.upgrade().map(|inner| Memory { inner })
     }
 }
 
@@ -561,6 +660,19 @@ pub struct MemorySlice {
     count: u32,
 }
 
+impl From<&Memory> for MemorySlice {
+    /// All of it.
+    fn from(memory: &Memory) -> MemorySlice {
+        memory.slice(..)
+    }
+}
+
+impl From<&MemorySlice> for MemorySlice {
+    fn from(slice: &MemorySlice) -> MemorySlice {
+        slice.clone()
+    }
+}
+
 impl MemorySlice {
     /// Turns the slice into `count` blocks of `length` bytes each, `stride` bytes from one start to the next, all
     /// within it.
@@ -593,6 +705,37 @@ impl MemorySlice {
     /// The memory that it is a part of.
     pub fn memory(&self) -> &Memory {
         &self.memory
+    }
+
+    /// Whether it is all of its memory, as one piece.
+    pub fn is_whole(&self) -> bool {
+        self.count == 1 && self.length == self.memory.len()
+    }
+
+    /// The same bytes for operations of another domain's endpoints, as [`Memory::for_domain`].
+    ///
+    /// # Errors
+    /// As [`Memory::for_domain`].
+    pub fn for_domain(&self, domain: &MemoryDomain) -> Result<MemorySlice, Refused> {
+        Ok(MemorySlice { memory: self.memory.for_domain(domain)?, ..*self })
+    }
+
+    /// Lets a peer of this domain access this part and no other bytes, by a key of its own: see [`Grant`].
+    ///
+    /// # Errors
+    /// `INVALID_PARAM` for blocks that are strided, and in a child of a fork. The domain's refusal to register it.
+    pub fn grant(&self, domain: &MemoryDomain) -> Result<Grant, Refused> {
+        let refused = |reason: &str| Refused {
+            operation: "share a part of memory",
+            subject: domain.name().to_owned(),
+            status: Error::INVALID_PARAM,
+            reason: reason.to_owned(),
+        };
+        if self.count != 1 {
+            return Err(refused("a key is to contiguous bytes, and the blocks are strided"));
+        }
+        domain.inner.check_fork("share a part of memory")?;
+        Grant::new(self.memory.first(), domain, self.offset, self.length)
     }
 
     /// Where it begins, as the address that a peer uses with the memory's key; `None` unless it is contiguous.

@@ -2,6 +2,7 @@
 
 mod access;
 mod free_pieces;
+mod further;
 mod mapping;
 mod memory;
 mod multi_domain;
@@ -24,6 +25,7 @@ use crate::error::Refused;
 use crate::reason::Reason;
 
 pub use access::Access;
+pub use further::Grant;
 pub use memory::{Memory, MemoryKind, MemorySlice};
 pub use multi_domain::MultiDomainMemory;
 pub use packed_keys::PackedKeys;
@@ -47,10 +49,10 @@ pub(crate) struct MdInner {
     inside: Option<*mut UctMd>,
     name: String,
     pub(crate) alloc_methods: Vec<AllocMethod>,
-    /// Registrations and what opened them are the parent's: a child that ended them would end the parent's.
-    fork: ForkGuard,
     /// The key `populate`.
     populates: bool,
+    /// Registrations and what opened them are the parent's: a child that ended them would end the parent's.
+    fork: ForkGuard,
 }
 
 // SAFETY: any thread may call the slots of a memory domain (`UctMdOps`).

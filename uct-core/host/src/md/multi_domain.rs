@@ -4,9 +4,7 @@
 
 #![forbid(unsafe_code)]
 
-use std::cell::RefCell;
 use std::fmt;
-use std::rc::Rc;
 
 use super::{Memory, MemoryDomain, PackedKeys};
 use crate::error::Refused;
@@ -17,8 +15,8 @@ use crate::error::Refused;
 /// needs that. All domains grant the same [`Access`](crate::Access). Which domain is the first matters for speed: peers map memory that
 /// a domain of shared memory has allocated, and only that.
 ///
-/// A registration ends when this value, all its clones, and all that uses the memory of that domain (slices, operations
-/// in flight) are gone. The first one, with the bytes, ends after all others. UCX's counterpart is `ucp_mem_map`.
+/// From then on every handle of the memory is one of several domains ([`Memory::multi_domain`]). The registrations end when all handles, slices and
+/// operations in flight of all domains are gone; the first one, with the bytes, ends after all others. UCX's counterpart is `ucp_mem_map`.
 ///
 /// ```
 /// use uct_core::{Access, Context, MemoryKind, MultiDomainMemory, PackedKeys, Worker};
@@ -40,24 +38,24 @@ use crate::error::Refused;
 /// ```
 #[derive(Clone)]
 pub struct MultiDomainMemory {
-    inner: Rc<Inner>,
-}
-
-struct Inner {
     first: Memory,
-    /// The same bytes in other domains.
-    others: RefCell<Vec<Memory>>,
 }
 
 impl MultiDomainMemory {
     /// Of memory that one domain has allocated or registered.
     pub fn new(memory: Memory) -> MultiDomainMemory {
-        MultiDomainMemory { inner: Rc::new(Inner { first: memory, others: RefCell::default() }) }
+        let first = memory.first().clone();
+        first.further().set_for_all();
+        MultiDomainMemory { first }
+    }
+
+    pub(super) fn of(first: &Memory) -> MultiDomainMemory {
+        MultiDomainMemory { first: first.clone() }
     }
 
     /// The memory of the first domain: address, length and contents are those of all domains.
     pub fn memory(&self) -> &Memory {
-        &self.inner.first
+        &self.first
     }
 
     /// The memory of a domain, for operations of its endpoints. Registers it with the domain if that is not done yet: system
@@ -69,17 +67,17 @@ impl MultiDomainMemory {
         let first = self.memory();
         // The bytes are the parent's, whatever domain a child would register them with.
         first.domain().inner.check_fork("register memory")?;
-        if let Some(memory) = self.registered().into_iter().find(|memory| memory.domain().is_same(domain)) {
-            return Ok(memory);
+        if first.domain().is_same(domain) {
+            return Ok(first.clone());
         }
-        let memory = first.register_also(domain)?;
-        self.inner.others.borrow_mut().push(memory.clone());
-        Ok(memory)
+        domain.inner.check_fork("register memory")?;
+        first.further().for_domain(first, domain)
     }
 
     /// The domains that it is registered with, the first one first.
     pub fn domains(&self) -> Vec<MemoryDomain> {
-        self.registered().iter().map(|memory| memory.domain().clone()).collect()
+        let first = self.memory();
+        std::iter::once(first.domain().clone()).chain(first.further().domains()).collect()
     }
 
     /// The keys of all domains that it is registered with, as bytes for [`PackedKeys::parse`] at a peer. A peer that has them may access
@@ -88,7 +86,8 @@ impl MultiDomainMemory {
     /// # Errors
     /// As [`MultiDomainMemory::packed_keys_for`].
     pub fn packed_keys(&self) -> Result<Vec<u8>, Refused> {
-        PackedKeys::pack(&self.registered())
+        self.memory().domain().inner.check_fork("pack a key")?;
+        self.packed_keys_for(&self.domains())
     }
 
     /// As [`MultiDomainMemory::packed_keys`], of these domains and no others; it is registered with each of them first. A domain may be named
@@ -109,18 +108,12 @@ impl MultiDomainMemory {
         }
         PackedKeys::pack(&memories)
     }
-
-    /// The memory of each domain.
-    fn registered(&self) -> Vec<Memory> {
-        let Inner { first, others } = &*self.inner;
-        std::iter::once(first).chain(&*others.borrow()).cloned().collect()
-    }
 }
 
 impl fmt::Debug for MultiDomainMemory {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let registered = self.registered();
-        let domains: Vec<&str> = registered.iter().map(|memory| memory.domain().name()).collect();
+        let domains = self.domains();
+        let domains: Vec<&str> = domains.iter().map(MemoryDomain::name).collect();
         f.debug_struct("MultiDomainMemory")
             .field("length", &self.memory().len())
             .field("domains", &domains)
