@@ -39,7 +39,7 @@
 //! A connection is returned after a message has crossed it in both directions. An [`Error`] contains the stage, the peer, the status, the
 //! reason and often a remedy.
 //!
-//! - **Blocking.** Only `Net::new`, `Net::block_on`, dropping the last handle of a `Net`, and `Connection::allocate` block. Everything else
+//! - **Blocking.** Only `Net::new`, `Net::block_on`, dropping the last handle of a `Net`, `Net::allocate` and `Connection::allocate` block. Everything else
 //!   is a future, and has a limit of time only where one is given (`within`) or documented.
 //! - **Progress.** The handles of this module are driven by the thread that uses one, otherwise by a thread of the [`Net`]. Those of
 //!   [`local`] are driven by [`local::Net::block_on`] (with feature `tokio` also `run_until`, with `async-io` `run_in_async_io`) and by nothing else.

@@ -2,6 +2,7 @@
 
 #[cfg(feature = "tls")]
 use std::cell::OnceCell;
+use std::cell::RefCell;
 use std::fmt;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -9,7 +10,7 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use ucs::text::PeerLines;
-use uct_host::{Ep, Iface};
+use uct_host::{Ep, Grant, Iface};
 
 use super::conn::{Conn, Ticket};
 use super::message::Message;
@@ -38,6 +39,8 @@ struct Handle {
     explanation: Explanation,
     over: Arc<str>,
     private: Vec<u8>,
+    /// Keys to parts of memory, which end with the connection.
+    grants: RefCell<Vec<Grant>>,
     #[cfg(feature = "tls")]
     tls_peer: OnceCell<crate::TlsPeer>,
 }
@@ -80,6 +83,7 @@ impl Connection {
             over: explanation.chosen.as_str().into(),
             explanation,
             private,
+            grants: RefCell::default(),
             #[cfg(feature = "tls")]
             tls_peer: OnceCell::new(),
         };
@@ -97,6 +101,22 @@ impl Connection {
 
     pub(crate) fn net(&self) -> &NetHandle {
         &self.inner.net
+    }
+
+    /// Holds the key to a part of memory that the peer is sent.
+    pub(super) fn keep(&self, grant: Grant) {
+        let mut grants = self.inner.grants.borrow_mut();
+        if grants.len() == grants.capacity() {
+            grants.retain(|grant| !grant.is_over());
+        }
+        grants.push(grant);
+    }
+
+    /// Ends the keys to exactly these bytes; returns whether there was one.
+    pub(super) fn take_back(&self, address: u64, length: usize) -> bool {
+        let is_it = |grant: &mut Grant| (grant.address(), grant.len()) == (address, length);
+        let ended: Vec<Grant> = self.inner.grants.borrow_mut().extract_if(.., is_it).collect();
+        !ended.is_empty()
     }
 
     /// The peer's address, as text for humans.

@@ -18,6 +18,7 @@ mod handshake;
 mod handshake_link;
 pub(crate) mod lane;
 pub(crate) mod listen;
+pub(crate) mod memory;
 pub(crate) mod message;
 pub(crate) mod net;
 mod path;

@@ -10,6 +10,7 @@ use uct_host::{Access, AtomicOp, Completion, Fetched, Flush, Memory, MemoryKind,
 
 use super::conn::RoomPlace;
 use super::connection::{Connection, Send};
+use super::memory::{self, OnConnection};
 use super::remote_memory::RemoteMemory;
 use crate::error::{Error, Result, Stage};
 use crate::proto::envelope::Kind;
@@ -17,7 +18,7 @@ use crate::proto::shared::{MAX_KEY, Shared};
 
 impl Connection {
     /// Allocates at least `length` zeroed bytes, registered with the transport of this connection, for the peer to read, write and update once
-    /// it is shared. Blocks for some system calls.
+    /// it is shared. Blocks, and with the key `populate` (default) until all pages are there: some tenths of a second for a GiB.
     ///
     /// # Errors
     /// No memory, or a limit of the system, which the error names.
@@ -26,20 +27,47 @@ impl Connection {
         memory.map_err(|refused| self.failed(refused.status, refused.to_string()))
     }
 
-    /// Sends address and key of memory ([`Connection::allocate`]) to the peer, which may read and write it from then on, until the
-    /// memory is deregistered. Done when the transport has the message.
+    /// As [`Connection::allocate`], without the pages; whether they are to be made present.
+    pub(crate) fn allocate_absent(&self, length: usize) -> Result<(Memory, bool)> {
+        let memory = self.iface().memory_domain().allocate_absent(length, Access::all());
+        memory.map_err(|refused| self.failed(refused.status, refused.to_string()))
+    }
+
+    /// Sends address and key of memory ([`Connection::allocate`], [`Net::allocate`](super::Net::allocate)), or of a part of it, to the peer, which may read and write it from
+    /// then on. Done when the transport has the message.
+    ///
+    /// The key to memory ends with the memory. The key to a part (`&memory.slice(4096..8192)`) is one of its own, which opens no other bytes; it
+    /// ends with the memory, with the last handle of this connection, or with [`Connection::unshare`]. Over shared memory the peer does not map a part:
+    /// the kernel copies, or this side's progress; docs/memory.md says what each transport enforces.
     ///
     /// # Errors
-    /// The connection has failed, or the memory belongs to another transport, or its key has more than 1024 bytes.
-    pub async fn share(&self, memory: &Memory) -> Result {
-        let key = memory.packed_key().map_err(|status| self.failed(status, "the memory has no key"))?;
-        if key.len() > MAX_KEY {
-            let reason = format!("a key of {} bytes; at most {MAX_KEY} are sent", key.len());
+    /// The connection has failed. `INVALID_PARAM` if the memory belongs to another transport, or the slice is strided. The key has more than
+    /// 1024 bytes. The transport refuses to register the memory.
+    pub async fn share(&self, memory: impl Into<MemorySlice>) -> Result {
+        let slice = memory.into();
+        let shared = if slice.is_whole() {
+            let memory = slice.memory().on(self)?;
+            let key = memory.packed_key().map_err(|status| self.failed(status, "the memory has no key"))?;
+            Shared { address: memory.address(), length: memory.len() as u64, key }
+        } else {
+            let grant = memory::grant(&slice, self)?;
+            let (address, length, key) = (grant.address(), grant.len() as u64, grant.packed_key().to_vec());
+            self.keep(grant);
+            Shared { address, length, key }
+        };
+        drop(slice);
+        if shared.key.len() > MAX_KEY {
+            let reason = format!("a key of {} bytes; at most {MAX_KEY} are sent", shared.key.len());
             return Err(self.failed(Status::UNSUPPORTED, reason));
         }
-        let shared = Shared { address: memory.address(), length: memory.len() as u64, key };
         let ticket = self.conn().queue(Kind::Share, shared.to_bytes())?;
         poll_fn(|context| self.conn().poll_left(ticket, context)).await
+    }
+
+    /// Ends the keys to exactly this part that this connection has sent ([`Connection::share`]). Accesses of the peer in flight end first; later
+    /// ones are refused. Returns whether there was one.
+    pub fn unshare(&self, part: &MemorySlice) -> bool {
+        part.address().is_some_and(|address| self.take_back(address, part.len()))
     }
 
     /// The next memory that the peer has shared. Waits for it without a limit. Up to 64 pieces may wait here; one more ends the connection.
@@ -135,7 +163,7 @@ impl Connection {
             return Err(self.failed(Status::INVALID_PARAM, reason));
         }
         let operation = Operation::new(self);
-        let slices = [local];
+        let slices = [local.on(self)?];
         let (ep, completion) = (self.endpoint(), &operation.completion);
         let post = || {
             if is_put {

@@ -12,6 +12,7 @@ use uct_host::Memory;
 
 use super::conn::{MAX_NOTICE, Moves, Part};
 use super::connection::Connection;
+use super::memory::OnConnection;
 use super::message::Message;
 use super::remote_memory::RemoteMemory;
 use crate::error::{Error, Result, Stage};
@@ -65,6 +66,7 @@ impl Connection {
             return Err(self.failed(Status::UNSUPPORTED, reason));
         }
         let parts = parts.into_iter().map(|(memory, remote, blocks)| {
+            let memory = memory.on(self)?;
             self.check(direction, &memory, &remote, &blocks)?;
             Ok(Part { memory, remote, blocks })
         });
@@ -86,8 +88,9 @@ impl Connection {
             }
         }
         let domain = self.iface().memory_domain();
-        if !memory.domain().is_same(domain) || !remote.key().domain().is_same(domain) {
-            let reason = format!("the memory is not that of {}, which this connection uses", domain.name());
+        if !remote.key().domain().is_same(domain) {
+            let reason =
+                format!("the peer's memory is not that of {}, which this connection uses", domain.name());
             return Err(self.failed(Status::INVALID_PARAM, reason));
         }
         if direction == Direction::Get && !memory.is_writable() {

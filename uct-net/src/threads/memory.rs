@@ -2,15 +2,19 @@
 
 use std::fmt;
 use std::ops::{Bound, RangeBounds};
+use std::ptr::NonNull;
 use std::sync::Arc;
+
+use ucs::memory::populate::{self, populate};
 
 use super::confined::Confined;
 use super::engine::Entered;
+use crate::error::{Error, Result, Stage, THIS_PROCESS};
 
 /// Most bytes that are copied while the engine is held.
 const CHUNK: usize = 64 << 10;
 
-/// Registered memory that a connection can share, put from and get into: see [`super::Connection::allocate`]. Cheap to clone. It is
+/// Registered memory that a connection can share, put from and get into: see [`super::Connection::allocate`] and [`super::Net::allocate`]. Cheap to clone. It is
 /// deregistered and freed after the last clone, slice and operation in flight.
 ///
 /// A peer that it is shared with may change it at any time, so its bytes are copied in and out. Copies run under the lock of the [`super::Net`], in
@@ -32,6 +36,23 @@ pub struct MemorySlice {
 impl Memory {
     pub(super) fn new(entered: &Entered<'_>, memory: uct_host::Memory) -> Memory {
         Memory { length: memory.len(), inner: Arc::new(entered.confine(memory)) }
+    }
+
+    /// What was allocated without its pages. They are made present outside of the lock, so that others go on meanwhile.
+    pub(super) fn populated((memory, populates): (Memory, bool)) -> Result<Memory> {
+        if populates {
+            let place = memory.inner.with(|_entered, memory| memory.address()).unwrap_or(0);
+            let place = std::ptr::with_exposed_provenance_mut(place as usize);
+            let outcome = NonNull::new(place).map_or(Ok(()), |place| populate(place, memory.length));
+            match outcome {
+                Err(error) if !populate::is_unknown(&error) => {
+                    let status = ucs::Error::NO_MEMORY;
+                    return Err(Error::new(Stage::Choose, THIS_PROCESS, status, error.to_string()));
+                }
+                _ => {}
+            }
+        }
+        Ok(memory)
     }
 
     pub(super) fn confined(&self) -> &Confined<uct_host::Memory> {
@@ -115,6 +136,19 @@ impl Memory {
             "{length} bytes at {offset} are outside of a memory of {} bytes",
             self.length
         );
+    }
+}
+
+impl From<&Memory> for MemorySlice {
+    /// All of it.
+    fn from(memory: &Memory) -> MemorySlice {
+        memory.slice(..)
+    }
+}
+
+impl From<&MemorySlice> for MemorySlice {
+    fn from(slice: &MemorySlice) -> MemorySlice {
+        slice.clone()
     }
 }
 

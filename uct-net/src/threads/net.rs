@@ -8,9 +8,10 @@ use std::time::Duration;
 
 use uct_host::Context;
 
-use super::engine::Engine;
+use super::engine::{Engine, Entered};
 use super::limit::Limit;
-use crate::error::Result;
+use super::memory::Memory;
+use crate::error::{Error, Result, Stage, THIS_PROCESS};
 use crate::flavour::Timer;
 use crate::options::NetOptions;
 
@@ -60,6 +61,20 @@ impl Net {
     #[cfg(test)]
     pub(super) fn over(engine: Arc<Engine>) -> Net {
         Net { engine }
+    }
+
+    /// Allocates at least `length` zeroed bytes of memory that any connection of this net can share, put from, get into and send from, as
+    /// [`crate::local::Net::allocate`]. Its pages are made present outside of the lock: other threads go on meanwhile.
+    ///
+    /// # Errors
+    /// As [`crate::local::Net::allocate`].
+    pub fn allocate(&self, length: usize) -> Result<Memory> {
+        let allocate = |entered: &mut Entered<'_>| {
+            let (memory, populates) = entered.net().allocate_absent(length)?;
+            Ok::<_, Error>((Memory::new(entered, memory), populates))
+        };
+        let forked = |forked| Error::forked(Stage::Choose, THIS_PROCESS, forked);
+        Memory::populated(self.engine.enter(allocate).map_err(forked)??)
     }
 
     /// Ends after this time.

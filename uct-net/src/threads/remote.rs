@@ -48,27 +48,38 @@ impl fmt::Debug for RemoteMemory {
 /// ended.
 impl Connection {
     /// Allocates at least `length` zeroed bytes, registered with the transport of this connection, for the peer to read, write and update once
-    /// it is shared. Blocks for some system calls.
+    /// it is shared. Blocks, and with the key `populate` (default) until all pages are there, outside of the lock.
     ///
     /// # Errors
     /// No memory, or a limit of the system, which the error names.
     pub fn allocate(&self, length: usize) -> Result<Memory> {
         let allocate = |entered: &mut Entered<'_>, local: &local::Connection| {
-            local.allocate(length).map(|memory| Memory::new(entered, memory))
+            let (memory, populates) = local.allocate_absent(length)?;
+            Ok::<_, Error>((Memory::new(entered, memory), populates))
         };
-        self.local().with(allocate).map_err(|forked| self.refused(forked))?
+        Memory::populated(self.local().with(allocate).map_err(|forked| self.refused(forked))??)
     }
 
-    /// Sends address and key of memory ([`Connection::allocate`]) to the peer, as [`crate::local::Connection::share`].
+    /// Sends address and key of memory ([`Connection::allocate`], [`Net::allocate`](crate::Net::allocate)), or of a part of it, to the peer, as
+    /// [`crate::local::Connection::share`].
     ///
     /// # Errors
-    /// The connection has failed, or the memory belongs to another transport or another `Net`, or its key has more than 1024 bytes.
-    pub fn share(&self, memory: &Memory) -> Operation<()> {
+    /// As [`crate::local::Connection::share`]; the memory belongs to another `Net`.
+    pub fn share(&self, memory: impl Into<MemorySlice>) -> Operation<()> {
+        let slice = memory.into();
         let begin = |entered: &Entered<'_>, local: local::Connection| {
-            let memory = self.owned(entered, memory.confined());
-            async move { local.share(&memory?).await }
+            let slice = self.slice(entered, &slice);
+            async move { local.share(slice?).await }
         };
         self.operation(begin, |_entered, ()| ())
+    }
+
+    /// Ends the keys to exactly this part that this connection has sent, as [`crate::local::Connection::unshare`].
+    pub fn unshare(&self, part: &MemorySlice) -> bool {
+        let unshare = |entered: &mut Entered<'_>, local: &local::Connection| {
+            self.slice(entered, part).is_ok_and(|part| local.unshare(&part))
+        };
+        self.local().with(unshare).unwrap_or(false)
     }
 
     /// The next memory that the peer has shared. Waits for it without a limit. Up to 64 pieces may wait here; one more ends the connection.

@@ -16,6 +16,7 @@ mod large;
 #[cfg(feature = "tokio")]
 mod local_in_tokio;
 mod memory_ends;
+mod memory_of_the_net;
 mod messages;
 mod outside_progress;
 mod threads;

@@ -93,8 +93,10 @@ impl Lane {
     /// The offer of a part of the application's memory; `None` if the peer cannot read it there.
     fn offer_slice(&self, slice: &MemorySlice) -> Option<TransferMode> {
         let large = self.large.as_ref().filter(|large| large.sizes.contains(&slice.len()))?;
+        // Memory of another transport is copied, unless it is the net's.
+        let slice = slice.for_domain(&large.domain).ok()?;
         let memory = slice.memory();
-        if !memory.domain().is_same(&large.domain) || !memory.access().contains(Access::REMOTE_GET) {
+        if !memory.access().contains(Access::REMOTE_GET) {
             return None;
         }
         let key = memory.packed_key().ok().filter(|key| key.len() <= MAX_KEY)?;
