@@ -2,7 +2,6 @@
 
 mod access;
 mod free_pieces;
-mod further;
 mod mapping;
 mod memory;
 mod multi_domain;
@@ -25,8 +24,7 @@ use crate::error::Refused;
 use crate::reason::Reason;
 
 pub use access::Access;
-pub use further::Grant;
-pub use memory::{Memory, MemoryKind, MemorySlice};
+pub use memory::{Grant, Memory, MemoryKind, MemorySlice};
 pub use multi_domain::MultiDomainMemory;
 pub use packed_keys::PackedKeys;
 pub use pool::RegisteredPool;

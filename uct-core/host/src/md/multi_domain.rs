@@ -6,7 +6,9 @@
 
 use std::fmt;
 
-use super::{Memory, MemoryDomain, PackedKeys};
+use ucs::Error;
+
+use super::{Memory, MemoryDomain, MemorySlice, PackedKeys};
 use crate::error::Refused;
 
 /// Memory for endpoints of several memory domains: over `posix`, `tcp` and `rc_verbs`, say. For the thread that made it. Cheap to clone.
@@ -47,10 +49,6 @@ impl MultiDomainMemory {
         let first = memory.first().clone();
         first.further().set_for_all();
         MultiDomainMemory { first }
-    }
-
-    pub(super) fn of(first: &Memory) -> MultiDomainMemory {
-        MultiDomainMemory { first: first.clone() }
     }
 
     /// The memory of the first domain: address, length and contents are those of all domains.
@@ -107,6 +105,44 @@ impl MultiDomainMemory {
             }
         }
         PackedKeys::pack(&memories)
+    }
+}
+
+impl Memory {
+    /// Whether it is memory for several domains: somebody has made it a [`MultiDomainMemory`].
+    pub fn multi_domain(&self) -> Option<MultiDomainMemory> {
+        let first = self.first();
+        first.is_for_all().then(|| MultiDomainMemory { first: first.clone() })
+    }
+
+    /// The memory for operations of another domain's endpoints. Itself, if it is of that domain; memory for several domains is
+    /// registered on first use ([`MultiDomainMemory::for_domain`]).
+    ///
+    /// # Errors
+    /// `INVALID_PARAM` for memory of one other domain. The domain's refusal to register it.
+    pub fn for_domain(&self, domain: &MemoryDomain) -> Result<Memory, Refused> {
+        if self.domain().is_same(domain) {
+            return Ok(self.clone());
+        }
+        match self.multi_domain() {
+            Some(memory) => memory.for_domain(domain),
+            None => Err(Refused {
+                operation: "use memory",
+                subject: domain.name().to_owned(),
+                status: Error::INVALID_PARAM,
+                reason: format!("the memory is registered with {} alone", self.domain().name()),
+            }),
+        }
+    }
+}
+
+impl MemorySlice {
+    /// The same bytes for operations of another domain's endpoints, as [`Memory::for_domain`].
+    ///
+    /// # Errors
+    /// As [`Memory::for_domain`].
+    pub fn for_domain(&self, domain: &MemoryDomain) -> Result<MemorySlice, Refused> {
+        Ok(self.in_memory(self.memory.for_domain(domain)?))
     }
 }
 

@@ -9,14 +9,14 @@ use std::fmt;
 use ucs::Result;
 use uct_abi::UctMemh;
 
-use super::MemoryDomain;
-use super::memory::{Memory, WeakMemory, end_registration, packed_key};
+use super::super::MemoryDomain;
+use super::{Memory, WeakMemory, end_registration, packed_key};
 use crate::error::Refused;
 
 /// See the module.
 #[derive(Default)]
-pub(super) struct Registrations {
-    /// The memory is for several domains ([`super::MultiDomainMemory`]).
+pub(crate) struct Registrations {
+    /// The memory is for several domains ([`crate::MultiDomainMemory`]).
     is_for_all: Cell<bool>,
     /// Of all bytes, with other domains.
     domains: RefCell<Vec<Further>>,
@@ -28,14 +28,14 @@ pub(super) struct Registrations {
 }
 
 /// One registration. [`Further::end`] ends it; dropping it alone does not.
-pub(super) struct Further {
+pub(crate) struct Further {
     md: MemoryDomain,
     memh: *mut UctMemh,
 }
 
 impl Further {
     /// A registration of the domain's that nothing else refers to.
-    pub(super) fn new(md: &MemoryDomain, memh: *mut UctMemh) -> Further {
+    pub(crate) fn new(md: &MemoryDomain, memh: *mut UctMemh) -> Further {
         Further { md: md.clone(), memh }
     }
 
@@ -48,28 +48,28 @@ impl Further {
 
 impl Registrations {
     /// Ends all; returns whether none of them uses the bytes now.
-    pub(super) fn end(self) -> bool {
+    pub(crate) fn end(self) -> bool {
         let parts = self.parts.into_inner().into_values();
         let ended = parts.chain(self.domains.into_inner()).map(Further::end);
         // Each is ended, whatever the others return.
         ended.fold(!self.is_lost.get(), |all, ended| all & ended)
     }
 
-    pub(super) fn is_for_all(&self) -> bool {
+    pub(crate) fn is_for_all(&self) -> bool {
         self.is_for_all.get()
     }
 
-    pub(super) fn set_for_all(&self) {
+    pub(crate) fn set_for_all(&self) {
         self.is_for_all.set(true);
     }
 
     /// The domains that all bytes are registered with, besides the first one.
-    pub(super) fn domains(&self) -> Vec<MemoryDomain> {
+    pub(crate) fn domains(&self) -> Vec<MemoryDomain> {
         self.domains.borrow().iter().map(|further| further.md.clone()).collect()
     }
 
     /// The memory `first`, whose registrations these are, by its registration with another domain, which is made if need be.
-    pub(super) fn for_domain(&self, first: &Memory, domain: &MemoryDomain) -> Result<Memory, Refused> {
+    pub(crate) fn for_domain(&self, first: &Memory, domain: &MemoryDomain) -> Result<Memory, Refused> {
         let known = self.domains.borrow().iter().find(|it| it.md.is_same(domain)).map(|it| it.memh);
         let memh = match known {
             Some(memh) => memh,
@@ -100,7 +100,7 @@ pub struct Grant {
 
 impl Grant {
     /// `length` bytes at `offset` of the memory `first`, which are within it.
-    pub(super) fn new(
+    pub(crate) fn new(
         first: &Memory,
         domain: &MemoryDomain,
         offset: usize,
