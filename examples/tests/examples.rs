@@ -116,6 +116,12 @@ fn put_and_get_reach_the_memory_of_another_process() {
 }
 
 #[test]
+fn a_transfer_moves_scattered_blocks_and_notifies_their_owner() {
+    let initiator = "256 blocks, 8388608 bytes over ";
+    over_each_transport(env!("CARGO_BIN_EXE_transfer"), 1, "notified: all are read\n", initiator);
+}
+
+#[test]
 fn no_ticket_of_the_counter_is_drawn_twice() {
     let owner = "3 programs drew 300 tickets, each of them once";
     over_each_transport(env!("CARGO_BIN_EXE_atomic_counter"), 3, owner, "");
