@@ -32,7 +32,16 @@ fn example(program: &str, arguments: &[&str]) -> Command {
 
 /// Its output, after it ended well and in time, without a word on its standard error.
 #[track_caller]
-fn output(mut child: Child) -> String {
+fn output(child: Child) -> String {
+    let (succeeds, stdout, stderr) = ended(child);
+    assert!(succeeds, "{stdout}\n{stderr}");
+    assert_eq!(stderr, "", "standard error; the output was:\n{stdout}");
+    stdout
+}
+
+/// Whether it succeeded, in time, and what it printed: its output, and its errors.
+#[track_caller]
+fn ended(mut child: Child) -> (bool, String, String) {
     let (stdout, stderr) = (child.stdout.take(), child.stderr.take());
     let read = |pipe: Option<Box<dyn Read + Send>>| {
         std::thread::spawn(move || {
@@ -54,9 +63,8 @@ fn output(mut child: Child) -> String {
         child.wait().unwrap();
     }
     let (stdout, stderr) = (stdout.join().unwrap(), stderr.join().unwrap());
-    assert!(status.is_some_and(|status| status.success()), "{status:?}\n{stdout}\n{stderr}");
-    assert_eq!(stderr, "", "standard error; the output was:\n{stdout}");
-    stdout
+    let status = status.unwrap_or_else(|| panic!("not within {LIMIT:?}\n{stdout}\n{stderr}"));
+    (status.success(), stdout, stderr)
 }
 
 #[track_caller]
@@ -267,6 +275,113 @@ fn a_key_value_server_serves_many_clients_over_each_transport_and_ends_in_time()
     assert!(last.starts_with("7 keys after ") && used < 1_000_000, "it slept while idle: {last}");
     assert!((SECONDS..SECONDS + 10).contains(&ended.as_secs()), "{ended:?}: {lines:?}");
     drop(connection);
+}
+
+/// A client of the cache, over one transport.
+fn cache(pool: &Server, transport: &str, words: &[&str]) -> Command {
+    let words = [&words[..1], &[&*pool.address], &words[1..]].concat();
+    let mut command = example(env!("CARGO_BIN_EXE_kv_cache"), &words);
+    command.env("UCT_TLS", transport);
+    command
+}
+
+/// A cache with 2048 blocks of 32 KiB.
+fn cache_pool() -> Server {
+    let words = ["serve", "127.0.0.1:0", "64", "32"];
+    Server::start(env!("CARGO_BIN_EXE_kv_cache"), &words, "posix,cma,tcp")
+}
+
+#[test]
+fn workers_read_from_the_cache_what_prefill_wrote_over_any_transport() {
+    let pool = cache_pool();
+    let at_once = |clients: [(&str, &[&str]); 3], blocks: [usize; 3]| {
+        let started = clients.map(|(transport, words)| cache(&pool, transport, words).spawn().unwrap());
+        for ((client, (transport, _)), blocks) in started.into_iter().zip(clients).zip(blocks) {
+            let printed = output(client);
+            let expected = format!(": {blocks} blocks over {transport}/");
+            assert!(printed.contains(&expected), "{printed}");
+        }
+    };
+    let prefill: [(&str, &[&str]); 3] =
+        [("posix", &["prefill", "a:256"]), ("cma", &["prefill", "b:1024"]), ("tcp", &["prefill", "c:768"])];
+    at_once(prefill, [256, 1024, 768]);
+    // Every block belongs to one of the three.
+    let (succeeds, _, why) = ended(cache(&pool, "posix", &["prefill", "d:1"]).spawn().unwrap());
+    assert!(!succeeds && why.contains("d:1: refused"), "{why}");
+    let decode: [(&str, &[&str]); 3] =
+        [("tcp", &["decode", "a"]), ("posix", &["decode", "b"]), ("cma", &["decode", "c"])];
+    at_once(decode, [256, 1024, 768]);
+    // Every block is free, and none of them twice.
+    let printed = output(cache(&pool, "posix", &["prefill", "d:2048"]).spawn().unwrap());
+    assert!(printed.ends_with("; 0 blocks are free\n"), "{printed}");
+    let printed = output(cache(&pool, "cma", &["decode", "d"]).spawn().unwrap());
+    assert!(printed.ends_with("; 2048 blocks are free\n"), "{printed}");
+}
+
+#[test]
+fn a_client_of_the_cache_that_is_killed_in_its_transfer_takes_nothing_of_the_others() {
+    const VICTIM: &str = "KV_CACHE_VICTIM";
+    if let Ok(words) = std::env::var(VICTIM) {
+        let words: Vec<&str> = words.split(' ').collect();
+        return stop_within_a_transfer(words[0], words[1], words[2]);
+    }
+    let this = a_client_of_the_cache_that_is_killed_in_its_transfer_takes_nothing_of_the_others;
+    for transport in ["posix", "cma", "tcp"] {
+        let pool = cache_pool();
+        output(cache(&pool, transport, &["prefill", "a:1024", "b:512"]).spawn().unwrap());
+        pool.prints("client 0: ");
+        // One reads, the other one writes.
+        let victim = |request| {
+            let words = format!("{} {transport} {request}", pool.address);
+            let mut victim = child::start(this, (VICTIM, &words));
+            let (moved, _) = child::line(&mut victim.0, "moved");
+            let moved: usize = moved.parse().unwrap();
+            assert!((1..512).contains(&moved), "{moved} blocks");
+            victim
+        };
+        let victims = [victim("a"), victim("c:512")];
+        let printed = output(cache(&pool, transport, &["decode", "b"]).spawn().unwrap());
+        assert!(printed.ends_with("; 512 blocks are free\n"), "{transport}: {printed}");
+        // What is being read is nobody else's.
+        let (succeeds, _, why) = ended(cache(&pool, transport, &["decode", "a"]).spawn().unwrap());
+        assert!(!succeeds && why.contains("a: refused"), "{why}");
+        for (victim, number) in victims.into_iter().zip(1..) {
+            drop(victim);
+            pool.prints(&format!("client {number}: "));
+        }
+        let printed = output(cache(&pool, transport, &["decode", "a"]).spawn().unwrap());
+        assert!(
+            printed.contains("a: 1024 blocks ") && printed.ends_with("; 2048 blocks are free\n"),
+            "{printed}"
+        );
+    }
+}
+
+/// A client of the cache that has moved some blocks of a request when it stops. It neither ends nor makes progress.
+fn stop_within_a_transfer(address: &str, transport: &str, request: &str) {
+    let net = uct_net::local::Net::new(&uct_core::Context::builder().build().unwrap(), Default::default());
+    let net = net.unwrap();
+    let (connection, transfer) = net.block_on(async {
+        let connection = net.connect(address).require(transport).await.unwrap();
+        let pool = connection.shared().await.unwrap();
+        connection.send(request.as_bytes()).await.unwrap();
+        let blocks = uct_net::Blocks::from_bytes(&connection.recv().await.unwrap()).unwrap();
+        let memory = connection.allocate(blocks.bytes() as usize).unwrap();
+        let transfer = match request.contains(':') {
+            true => connection.put_blocks(&memory, &pool, &blocks),
+            false => connection.get_blocks(&memory, &pool, &blocks),
+        };
+        let transfer = transfer.notify(b"never").start().unwrap();
+        std::future::poll_fn(|context| {
+            context.waker().wake_by_ref();
+            if transfer.moved() > 0 { std::task::Poll::Ready(()) } else { std::task::Poll::Pending }
+        })
+        .await;
+        (connection, transfer)
+    });
+    println!("\nmoved {}", transfer.moved());
+    std::thread::sleep(LIMIT);
+    drop((connection, transfer));
 }
 
 #[test]
