@@ -15,6 +15,7 @@ macro_rules! pages {
 pages! {
     EchoServer = "echo-server.md",
     EventLoop = "event-loop.md",
+    Inference = "inference.md",
     KeyValue = "key-value.md",
     Tokio = "tokio.md",
     Memory = "memory.md",

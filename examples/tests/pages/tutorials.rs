@@ -15,6 +15,7 @@ const FENCE: &str = "```rust,no_run\n";
 const PAGES: &[&str] = &[
     "echo-server",
     "event-loop",
+    "inference",
     "key-value",
     "tokio",
     "memory",
