@@ -143,7 +143,6 @@ impl Worker {
             offers: OnceCell::new(),
             opened: Cell::new(0),
         });
-        WORKERS.with_borrow_mut(|workers| workers.push(Rc::downgrade(&inner)));
         let worker = Worker::of(&inner);
         worker.offer();
         Ok(worker)
@@ -186,11 +185,28 @@ impl Worker {
     pub fn progress(&self) -> u32 {
         let worker = &*self.inner;
         if !self.pending_work.is_empty() && !worker.may_pass() {
-            return worker.progress_slow();
+            return self.progress_slow();
         }
         let count = worker.queue.dispatch_fast();
         // Without events, deferred work can wait for the next call.
         if count > 0 && worker.has_deferred.get() {
+            worker.run_deferred();
+        }
+        count
+    }
+
+    /// Progress when there is pending work besides the interfaces, or the process has forked.
+    #[inline(never)]
+    fn progress_slow(&self) -> u32 {
+        let worker = &*self.inner;
+        if worker.fork.check().is_err() {
+            worker.report_fork();
+            return 0;
+        }
+        let in_progress = InProgress::begin(&self.inner);
+        let count = worker.queue.dispatch().wrapping_add(worker.engine.async_context.poll() as u32);
+        drop(in_progress);
+        if worker.has_deferred.get() {
             worker.run_deferred();
         }
         count
@@ -403,20 +419,6 @@ impl WorkerInner {
         Ok(self.fork.check()?)
     }
 
-    /// Progress when there is pending work besides the interfaces, or the process has forked.
-    #[inline(never)]
-    fn progress_slow(&self) -> u32 {
-        if self.fork.check().is_err() {
-            self.report_fork();
-            return 0;
-        }
-        let count = self.queue.dispatch().wrapping_add(self.engine.async_context.poll() as u32);
-        if self.has_deferred.get() {
-            self.run_deferred();
-        }
-        count
-    }
-
     /// Whether only the asynchronous context has work and need not run yet: a transport with handlers there has its bit set for as
     /// long as it is open. The process is not a child of a fork either, where the word would be wiped.
     #[inline]
@@ -591,22 +593,35 @@ impl fmt::Debug for Worker {
 }
 
 thread_local! {
-    /// The workers of this thread, for the work that other threads submit to them.
-    static WORKERS: RefCell<Vec<Weak<WorkerInner>>> = const { RefCell::new(Vec::new()) };
+    /// The workers whose progress this thread is in, for the work that other threads have submitted to them. Which thread drives a worker may
+    /// change, where a library moves it.
+    static IN_PROGRESS: RefCell<Vec<Weak<WorkerInner>>> = const { RefCell::new(Vec::new()) };
 }
 
-impl Drop for WorkerInner {
-    fn drop(&mut self) {
+/// A progress of a worker that does what was submitted, until this is dropped.
+struct InProgress;
+
+impl InProgress {
+    fn begin(worker: &Rc<WorkerInner>) -> InProgress {
         // While a thread ends, the list may be gone ahead of a worker.
-        let _ = WORKERS.try_with(|workers| workers.borrow_mut().retain(|worker| worker.strong_count() > 0));
+        let _ = IN_PROGRESS.try_with(|workers| workers.borrow_mut().push(Rc::downgrade(worker)));
+        InProgress
     }
 }
 
-/// The worker of this thread that has an address.
+impl Drop for InProgress {
+    fn drop(&mut self) {
+        let _ = IN_PROGRESS.try_with(|workers| workers.borrow_mut().pop());
+    }
+}
+
+/// The worker that has an address, inside of its progress.
 fn worker_at(address: usize) -> Option<Worker> {
-    let found =
-        WORKERS.with_borrow(|workers| workers.iter().find(|it| it.as_ptr().addr() == address)?.upgrade());
-    found.map(|inner| Worker::of(&inner))
+    let find = |workers: &[Weak<WorkerInner>]| {
+        workers.iter().find(|worker| worker.as_ptr().addr() == address)?.upgrade()
+    };
+    let found = IN_PROGRESS.try_with(|workers| find(&workers.borrow()));
+    found.ok().flatten().map(|inner| Worker::of(&inner))
 }
 
 /// Submits work to a worker from other threads, and wakes it.

@@ -468,12 +468,33 @@ fn handlers_of_the_worker_replace_those_of_their_id_and_no_other() {
 }
 
 #[test]
-fn a_thread_forgets_the_workers_that_are_gone() {
-    let count = || WORKERS.with_borrow(Vec::len);
-    let kept = worker();
-    let with_one = count();
-    drop([(); 5].map(|()| worker()));
-    assert_eq!(count(), with_one);
-    drop(kept);
-    assert_eq!(count(), with_one - 1);
+fn submitted_work_finds_its_worker_in_whatever_thread_drives_it() {
+    /// Moved to the thread, which alone uses it then.
+    struct Moved(Worker);
+    // SAFETY: nothing else refers to a part of the worker, which has no interface.
+    unsafe impl Send for Moved {}
+    impl Moved {
+        fn progress(&self) -> u32 {
+            self.0.progress()
+        }
+    }
+    let moved = Moved(worker());
+    let handle = moved.0.handle();
+    let (sender, receiver) = std::sync::mpsc::channel();
+    // Progress inside of progress, which ends first.
+    let again = handle.clone();
+    let inner = sender.clone();
+    let work = move |worker: &Worker| {
+        again.submit(move |_| inner.send("inner").expect("it is awaited")).expect("it is queued");
+        worker.progress();
+        sender.send("outer").expect("it is awaited");
+    };
+    handle.submit(work).expect("it is queued");
+    let left = std::thread::spawn(move || {
+        moved.progress();
+        drop(moved);
+        IN_PROGRESS.with_borrow(Vec::len)
+    });
+    assert_eq!(left.join().expect("no panic"), 0);
+    assert_eq!(receiver.iter().collect::<Vec<_>>(), ["inner", "outer"]);
 }
