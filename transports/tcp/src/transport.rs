@@ -193,13 +193,14 @@ impl Iface for TcpIface {
     }
 
     fn counters(&self) -> Vec<(&'static str, u64)> {
-        vec![
+        let own = [
             ("connections", self.table.len() as u64),
             ("connections_made", self.table.made()),
             ("connections_ended", self.shared.failed()),
             ("connections_refused", self.dropped.get()),
             ("half_open", self.half_open.borrow().len() as u64),
             ("registrations", self.shared.regions().len() as u64),
-        ]
+        ];
+        own.into_iter().chain(self.shared.accessor().served().counters()).collect()
     }
 }

@@ -173,7 +173,7 @@ impl Iface for UdIface {
     fn counters(&self) -> Vec<(&'static str, u64)> {
         let (counters, malformed, connections) =
             self.shared.enter().with(|core| (core.table.counters(), core.malformed, core.table.len() as u64));
-        vec![
+        let own = [
             ("connections", connections),
             ("resent", counters.resent),
             ("timeouts", counters.timeouts),
@@ -182,6 +182,7 @@ impl Iface for UdIface {
             ("reordered", counters.reordered),
             ("discarded", counters.discarded + malformed),
             ("failures", counters.failures),
-        ]
+        ];
+        own.into_iter().chain(self.targets.served().counters()).collect()
     }
 }

@@ -39,6 +39,12 @@ extern "C" {
     UCT_EXTERN_C const struct UctPlugin *uct_plugin_##name(void); \
     UCT_EXTERN_C __attribute__((visibility("default"))) const struct UctPlugin *uct_plugin_##name(void)
 
+#define UCT_COUNTER_SERVED_PUTS "served_puts"
+#define UCT_COUNTER_SERVED_PUT_BYTES "served_put_bytes"
+#define UCT_COUNTER_SERVED_GETS "served_gets"
+#define UCT_COUNTER_SERVED_GET_BYTES "served_get_bytes"
+#define UCT_COUNTER_SERVED_ATOMICS "served_atomics"
+#define UCT_COUNTER_SERVED_ATOMIC_BYTES "served_atomic_bytes"
 #define UCT_PLUGIN_SYMBOL_PREFIX "uct_plugin_"
 
 // Family of a `UctSocketAddress`: none.
@@ -819,7 +825,8 @@ typedef struct UctIfaceOps {
     UctStatus (*flush)(struct UctIface *iface, uint32_t flags, struct UctCompletion *completion);
     // Orders operations of all endpoints before and after it.
     UctStatus (*fence)(struct UctIface *iface, uint32_t flags);
-    // The transport's own counters.
+    // The transport's own counters. An interface that carries out all operations of other processes on memory of this one itself
+    // also reports the `UCT_COUNTER_SERVED_*`.
     UctStatus (*counters)(struct UctIface *iface, UctEmitCounter emit, void *context);
     // Takes a connected socket, which another protocol may have used before: what comes next is the transport's own
     // handshake. For interfaces with `UCT_IFACE_ATTR_ADOPTS`. `side` is a `UCT_SIDE_*`.

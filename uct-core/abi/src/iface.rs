@@ -53,6 +53,19 @@ pub type UctEmitDevice = unsafe extern "C" fn(context: *mut c_void, device: *con
 /// Takes one statistics counter.
 pub type UctEmitCounter = unsafe extern "C" fn(context: *mut c_void, name: UctStr, value: u64);
 
+/// The counter of puts of peers that an interface has carried out, for [`UctIfaceOps::counters`].
+pub const UCT_COUNTER_SERVED_PUTS: &str = "served_puts";
+/// Bytes of these puts.
+pub const UCT_COUNTER_SERVED_PUT_BYTES: &str = "served_put_bytes";
+/// Gets of peers.
+pub const UCT_COUNTER_SERVED_GETS: &str = "served_gets";
+/// Bytes of these gets.
+pub const UCT_COUNTER_SERVED_GET_BYTES: &str = "served_get_bytes";
+/// Atomics of peers.
+pub const UCT_COUNTER_SERVED_ATOMICS: &str = "served_atomics";
+/// Bytes of these atomics.
+pub const UCT_COUNTER_SERVED_ATOMIC_BYTES: &str = "served_atomic_bytes";
+
 /// How to open an interface. All of it is the host's and valid for the call, the handler table until `close`.
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -263,7 +276,8 @@ pub struct UctIfaceOps {
     >,
     /// Orders operations of all endpoints before and after it.
     pub fence: Option<unsafe extern "C" fn(iface: *mut UctIface, flags: u32) -> UctStatus>,
-    /// The transport's own counters.
+    /// The transport's own counters. An interface that carries out all operations of other processes on memory of this one itself
+    /// also reports the `UCT_COUNTER_SERVED_*`.
     pub counters: Option<
         unsafe extern "C" fn(iface: *mut UctIface, emit: UctEmitCounter, context: *mut c_void) -> UctStatus,
     >,

@@ -151,6 +151,7 @@ impl Iface for ComposedIface {
     fn counters(&self) -> Vec<(&'static str, u64)> {
         let mut counters =
             vec![("peers", self.peers.len() as u64), ("registrations", self.registrations() as u64)];
+        counters.extend(self.accessor.served().counters());
         self.plugin.counters(|name, value| counters.push((kept(name), value)));
         counters
     }

@@ -6,7 +6,7 @@
 use std::cell::{Cell, RefCell};
 use std::rc::Rc;
 
-use uct_plugin::memory::{Accessor, Regions};
+use uct_plugin::memory::{self, Accessor, Regions};
 use uct_plugin::rma::{Answer, Malformed, Opcode, RESPONSE_HEADER, Request, Target};
 use uct_plugin::{Error, Result};
 
@@ -90,6 +90,11 @@ impl Targets {
             message,
             accessor: Accessor::default(),
         }
+    }
+
+    /// What peers have had it do.
+    pub(crate) fn served(&self) -> &memory::Served {
+        self.accessor.served()
     }
 
     /// Cuts a connection off because of what its peer has sent.

@@ -15,6 +15,7 @@ use ucs::memory::accesses::{Accesses, Section};
 use ucs::sync::atomic::AtomicU64;
 
 use super::direct;
+use super::served::Served;
 use crate::atomic::Atomic;
 use crate::iov::Iov;
 
@@ -59,6 +60,7 @@ pub(crate) fn remove_host(number: usize) {
 pub struct Accessor {
     counter: Box<AtomicU64>,
     fenced: bool,
+    served: Served,
     thread: PhantomData<Cell<()>>,
 }
 
@@ -68,7 +70,7 @@ impl Default for Accessor {
         let counter = Box::new(AtomicU64::new(0));
         // SAFETY: the counter lives until `drop` has removed it.
         unsafe { ACCESSES.add(Accessor::number(&counter), NonNull::from(&*counter)) };
-        Accessor { counter, fenced, thread: PhantomData }
+        Accessor { counter, fenced, served: Served::default(), thread: PhantomData }
     }
 }
 
@@ -81,6 +83,12 @@ impl Accessor {
     pub fn enter(&self) -> Section<'_> {
         // SAFETY: an accessor is not shared between threads.
         unsafe { Section::enter(&self.counter, self.fenced) }
+    }
+
+    /// What peers have had it do, by [`crate::rma::Target`].
+    #[inline]
+    pub fn served(&self) -> &Served {
+        &self.served
     }
 
     fn number(counter: &AtomicU64) -> usize {

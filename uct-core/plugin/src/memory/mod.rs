@@ -13,6 +13,7 @@ mod domain;
 mod known;
 mod message_pool;
 mod registration;
+mod served;
 mod window;
 
 use std::fmt;
@@ -35,6 +36,7 @@ pub use domain::{RegionDomain, RegionKey};
 pub use known::KnownDomains;
 pub use message_pool::MessagePool;
 pub use registration::Registration;
+pub use served::Served;
 pub(crate) use window::Host;
 pub use window::{Gate, Window};
 

@@ -96,7 +96,7 @@ impl Target {
                 return Err(Malformed("a put has another length than its frame"));
             }
             let access = Target::admit_put(regions, accessor, &request);
-            return Ok(self.put_done(&request, access.map(|access| access.write(0, data))));
+            return Ok(self.put_done(accessor, &request, access.map(|access| access.write(0, data))));
         }
         Ok(match Target::carry_out(regions, accessor, &request) {
             Ok(None) => {
@@ -122,9 +122,15 @@ impl Target {
     }
 
     /// Notes that a put has ended; `Some` is a response to be sent now.
-    pub fn put_done(&self, request: &Request, result: Result<(), Error>) -> Option<Answer<'static>> {
+    pub fn put_done(
+        &self,
+        accessor: &Accessor,
+        request: &Request,
+        result: Result<(), Error>,
+    ) -> Option<Answer<'static>> {
         match result {
             Ok(()) => {
+                accessor.served().put(request.length as usize);
                 self.unacknowledged.set(Some(request.sequence));
                 None
             }
@@ -164,10 +170,12 @@ impl Target {
     ) -> Result<Option<(ResponseKind, Data<'a>)>, Error> {
         let Some(atomic) = request.to_atomic() else {
             let access = access(regions, accessor, request, MemoryAccess::REMOTE_GET)?;
+            accessor.served().get(access.length());
             return Ok(Some((ResponseKind::Data, Data::Memory(access))));
         };
         atomic.check_alignment(request.address)?;
         let old = access(regions, accessor, request, MemoryAccess::REMOTE_ATOMIC)?.atomic(atomic)?;
+        accessor.served().atomic(atomic.width.bytes());
         Ok(match request.opcode {
             Opcode::Post32 | Opcode::Post64 => None,
             _ => Some((ResponseKind::Value, Data::Value(old.to_le_bytes(), atomic.width.bytes()))),

@@ -97,7 +97,7 @@ impl Conn {
     }
 
     pub(super) fn end_put(self: &Rc<Self>, shared: &Shared, request: &Request, result: Result) {
-        if let Err(reason) = self.answer(shared, self.target.put_done(request, result)) {
+        if let Err(reason) = self.answer(shared, self.target.put_done(shared.accessor(), request, result)) {
             self.fail(shared, Error::IO_ERROR, reason);
         }
     }

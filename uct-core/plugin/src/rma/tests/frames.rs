@@ -173,3 +173,30 @@ fn what_was_carried_out_is_acknowledged_once_unless_an_answer_says_so() {
     assert_eq!(serve(Opcode::Put, 7, 3, &[1, 2]), Err(words));
     assert_eq!(serve(Opcode::Put, 7, 1, &[1, 2]), Err(words));
 }
+
+#[test]
+fn what_peers_have_read_and_written_is_counted_and_what_was_refused_is_not() {
+    let pair = Pair::new();
+    let mut memory = [0; 4];
+    let (_region, key, address) = pair.register(&mut memory, MemoryAccess::all());
+    let (slot, secret) = key.place();
+    let serve = |opcode, length: u32, secret, data: &[u8]| {
+        let request = request(opcode, AtomicOp::Add, length, [0; 2]);
+        let frame = frame(&Request { slot, secret, address, sequence: 1, ..request }, data);
+        pair.target.serve(&pair.regions, &pair.accessor, &frame).unwrap().map(|answer| answer.is_refusal())
+    };
+    let counts = || pair.accessor.served().counters().map(|(_, count)| count);
+    assert_eq!(serve(Opcode::Put, 3, secret, &[1, 2, 3]), None);
+    assert_eq!(counts(), [1, 3, 0, 0, 0, 0]);
+    assert_eq!(serve(Opcode::Get, 20, secret, &[]), Some(false));
+    assert_eq!(serve(Opcode::Post32, 4, secret, &[]), None);
+    assert_eq!(serve(Opcode::Fetch64, 8, secret, &[]), Some(false));
+    assert_eq!(counts(), [1, 3, 1, 20, 2, 12]);
+    // With another key, and beyond the end.
+    for opcode in [Opcode::Put, Opcode::Get, Opcode::Fetch64] {
+        let data: &[u8] = if opcode == Opcode::Put { &[0; 8] } else { &[] };
+        assert_eq!(serve(opcode, 8, secret + 1, data), Some(true), "{opcode:?}");
+    }
+    assert_eq!(serve(Opcode::Get, 33, secret, &[]), Some(true));
+    assert_eq!(counts(), [1, 3, 1, 20, 2, 12]);
+}
