@@ -10,6 +10,8 @@ use std::rc::Rc;
 use ucs::async_context::Mode;
 use ucs::{Error, Result, Status};
 use uct_abi::{
+    UCT_COUNTER_SERVED_ATOMIC_BYTES, UCT_COUNTER_SERVED_ATOMICS, UCT_COUNTER_SERVED_GET_BYTES,
+    UCT_COUNTER_SERVED_GETS, UCT_COUNTER_SERVED_PUT_BYTES, UCT_COUNTER_SERVED_PUTS,
     UCT_IFACE_ASYNC_IN_PROGRESS, UCT_SCOPE_NETWORK, UctEmitCounter, UctEpOps, UctIface, UctIfaceOps,
     UctIfaceParams, UctStatus, UctStr,
 };
@@ -337,6 +339,11 @@ impl Iface {
         self.inner.arm(events)
     }
 
+    /// Its number in reports: it counts the interfaces that its worker has opened, from 1.
+    pub fn number(&self) -> u64 {
+        self.inner.number
+    }
+
     /// Messages and bytes that were received.
     pub fn received(&self) -> Count {
         self.inner.handlers.received()
@@ -458,7 +465,8 @@ impl Armed for IfaceInner {
             operations: count.operations,
             bytes: count.bytes,
         });
-        let counters = self.transport_counters().into_iter();
+        let mut counters = self.transport_counters();
+        let served = take_served(&mut counters);
         Some(IfaceReport {
             number: self.number,
             transport: self.resource.transport.clone(),
@@ -473,10 +481,26 @@ impl Armed for IfaceInner {
             sent: sent.collect(),
             received: received.operations,
             received_bytes: received.bytes,
-            counters: counters.map(|(name, value)| TransportCounter { name, value }).collect(),
+            served,
+            counters: counters.into_iter().map(|(name, value)| TransportCounter { name, value }).collect(),
             latencies: self.latencies().into_iter().map(LatencyReport::from).collect(),
         })
     }
+}
+
+/// Takes what the interface did for other processes out of its counters, if it counts that.
+fn take_served(counters: &mut Vec<(String, u64)>) -> Option<Vec<Sent>> {
+    let mut take = |wanted: &str| {
+        let at = counters.iter().position(|(name, _)| name == wanted)?;
+        Some(counters.remove(at).1)
+    };
+    let mut served = |kind: &str, operations, bytes| {
+        Some(Sent { kind: kind.to_owned(), operations: take(operations)?, bytes: take(bytes)? })
+    };
+    let put = served("put", UCT_COUNTER_SERVED_PUTS, UCT_COUNTER_SERVED_PUT_BYTES)?;
+    let get = served("get", UCT_COUNTER_SERVED_GETS, UCT_COUNTER_SERVED_GET_BYTES)?;
+    let atomic = served("atomic", UCT_COUNTER_SERVED_ATOMICS, UCT_COUNTER_SERVED_ATOMIC_BYTES)?;
+    Some(vec![put, get, atomic])
 }
 
 /// Called by a transport when an endpoint has failed.

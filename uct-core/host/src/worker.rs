@@ -23,7 +23,7 @@ use ucs::memory::fork::ForkGuard;
 use ucs::pending_work::{PendingWork, WorkSource};
 use ucs::{Error, Result};
 
-use crate::attach::{IfaceReport, Offer};
+use crate::attach::{Connections, IfaceReport, Offer};
 use crate::config::AsyncMode;
 use crate::context::Context;
 use crate::engine::Engine;
@@ -63,6 +63,8 @@ pub(crate) struct WorkerInner {
     fork_reported: Cell<bool>,
     /// For each server of the context.
     offers: OnceCell<Vec<Offer>>,
+    /// For its reports.
+    connections: RefCell<Vec<Weak<dyn Connections>>>,
     /// Interfaces that were opened on it.
     pub(crate) opened: Cell<u64>,
 }
@@ -141,6 +143,7 @@ impl Worker {
             fork: ForkGuard::new(),
             fork_reported: Cell::new(false),
             offers: OnceCell::new(),
+            connections: RefCell::default(),
             opened: Cell::new(0),
         });
         let worker = Worker::of(&inner);

@@ -39,6 +39,14 @@ pub(crate) enum Origin {
 }
 
 impl Origin {
+    /// The number of its process in this pid namespace, if the system reports it.
+    pub(crate) fn pid(self) -> Option<u32> {
+        match self {
+            Origin::Process(Some(peer)) if peer.pid > 0 => Some(peer.pid),
+            _ => None,
+        }
+    }
+
     /// What it shares limits with.
     pub(crate) fn source(self) -> Source {
         match self {

@@ -17,6 +17,7 @@ use ucs::admission::Source;
 use ucs::log::Limited;
 use ucs::memory::fork::Forked;
 use ucs::stride::Countdown;
+use uct_host::attach::{ConnectionReport, Connections};
 use uct_host::cm::Cm;
 use uct_host::select::Selector;
 use uct_host::{AmMessage, Context, Iface, IfaceOptions, OpenError, Worker, WorkerHandle};
@@ -195,6 +196,8 @@ impl Net {
                 managers: RefCell::default(),
             }
         });
+        let connections: Weak<dyn Connections> = Rc::<NetInner>::downgrade(&inner);
+        inner.worker.report_connections(connections);
         Ok(Net { inner: NetHandle(inner) })
     }
 
@@ -560,6 +563,12 @@ impl NetInner {
             Err(NoEnvelope::Foreign) => self.strays.add("this side has no such connection"),
             Err(NoEnvelope::Malformed) => conn.broken("it sent a message that is not of this protocol"),
         }
+    }
+}
+
+impl Connections for NetInner {
+    fn connections(&self) -> Vec<ConnectionReport> {
+        self.connections.borrow().iter().map(|(_, conn)| conn.report()).collect()
     }
 }
 

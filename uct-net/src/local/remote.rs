@@ -8,7 +8,7 @@ use std::task::{Context, Poll, Waker, ready};
 use ucs::Error as Status;
 use uct_host::{Access, AtomicOp, Completion, Fetched, Flush, Memory, MemoryKind, MemorySlice, Posted};
 
-use super::conn::RoomPlace;
+use super::conn::{Entry, RoomPlace};
 use super::connection::{Connection, Send};
 use super::memory::{self, OnConnection};
 use super::remote_memory::RemoteMemory;
@@ -127,10 +127,11 @@ impl Connection {
     pub async fn fetch_add(&self, remote: &RemoteMemory, offset: u64, value: u64) -> Result<u64> {
         let address = self.range(remote, offset, size_of::<u64>())?;
         let operation = Operation::new(self);
-        let fetch = || {
-            self.endpoint().atomic64_fetch(AtomicOp::Add, value, address, remote.key(), &operation.completion)
+        let fetch = |completion: &Completion| {
+            self.endpoint().atomic64_fetch(AtomicOp::Add, value, address, remote.key(), completion)
         };
-        let fetched = self.when_room(fetch).await?;
+        let is_pending = |fetched: &Fetched| *fetched == Fetched::InProgress;
+        let fetched = operation.posted(self, fetch, is_pending).await?;
         if fetched == Fetched::InProgress {
             operation.ended(self).await?;
         }
@@ -143,8 +144,8 @@ impl Connection {
     /// The connection has failed, or one of the operations was refused.
     pub async fn flush(&self) -> Result {
         let operation = Operation::new(self);
-        let flush = || self.endpoint().flush(Flush::empty(), Some(&operation.completion));
-        let posted = self.when_room(flush).await?;
+        let flush = |completion: &Completion| self.endpoint().flush(Flush::empty(), Some(completion));
+        let posted = operation.posted(self, flush, |posted| *posted == Posted::InProgress).await?;
         if posted == Posted::InProgress { operation.ended(self).await } else { Ok(()) }
     }
 
@@ -164,15 +165,15 @@ impl Connection {
         }
         let operation = Operation::new(self);
         let slices = [local.on(self)?];
-        let (ep, completion) = (self.endpoint(), &operation.completion);
-        let post = || {
+        let ep = self.endpoint();
+        let post = |completion: &Completion| {
             if is_put {
                 ep.put_zcopy(&slices, address, remote.key(), completion)
             } else {
                 ep.get_zcopy(&slices, address, remote.key(), completion)
             }
         };
-        let posted = self.when_room(post).await?;
+        let posted = operation.posted(self, post, |posted| *posted == Posted::InProgress).await?;
         if posted == Posted::InProgress { operation.ended(self).await } else { Ok(()) }
     }
 
@@ -225,18 +226,47 @@ impl Connection {
 /// One operation: a completion that wakes the waiting task.
 struct Operation {
     completion: Completion,
-    waker: Rc<RefCell<Option<Waker>>>,
+    pending: Rc<RefCell<Pending>>,
+}
+
+/// Of an operation that does not end inside of its call.
+#[derive(Default)]
+struct Pending {
+    waker: Option<Waker>,
+    /// Until its end it counts as under way, whatever becomes of its future.
+    entry: Option<Entry>,
 }
 
 impl Operation {
     fn new(connection: &Connection) -> Operation {
-        let waker = Rc::new(RefCell::new(None::<Waker>));
-        let (woken, agenda) = (Rc::clone(&waker), Rc::clone(&connection.net().agenda));
+        let pending = Rc::new(RefCell::new(Pending::default()));
+        let (ended, agenda) = (Rc::clone(&pending), Rc::clone(&connection.net().agenda));
         let completion = Completion::with_callback(&connection.net().worker, move |_result| {
-            let waker = woken.borrow_mut().take();
-            agenda.wake_later(waker);
+            agenda.wake_later(std::mem::take(&mut *ended.borrow_mut()).waker);
         });
-        Operation { completion, waker }
+        Operation { completion, pending }
+    }
+
+    /// Repeats it until the transport takes it ([`Connection::when_room`]). What has not ended then is under way.
+    async fn posted<T>(
+        &self,
+        connection: &Connection,
+        mut attempt: impl FnMut(&Completion) -> Result<T, Status>,
+        is_pending: impl Fn(&T) -> bool,
+    ) -> Result<T> {
+        let attempt = || {
+            let outcome = attempt(&self.completion);
+            let waits = match &outcome {
+                Ok(posted) => is_pending(posted),
+                Err(status) => *status == Status::NO_RESOURCE,
+            };
+            // A transport may report the end inside of the call.
+            if waits && !(outcome.is_ok() && self.completion.is_done()) {
+                self.pending.borrow_mut().entry.get_or_insert_with(|| connection.conn().begin_operation());
+            }
+            outcome
+        };
+        connection.when_room(attempt).await
     }
 
     /// Waits for its end.
@@ -245,7 +275,7 @@ impl Operation {
             if self.completion.is_done() {
                 return Poll::Ready(self.completion.result());
             }
-            *self.waker.borrow_mut() = Some(context.waker().clone());
+            self.pending.borrow_mut().waker = Some(context.waker().clone());
             Poll::Pending
         });
         outcome.await.map_err(|status| {

@@ -80,14 +80,21 @@ pub(super) fn socket(directory: &Path, pid: u32) -> PathBuf {
     directory.join(format!("{pid}.sock"))
 }
 
+/// The sockets in a directory: the process that each is named after, and its path.
+pub(super) fn sockets(directory: &Path) -> impl Iterator<Item = (u32, PathBuf)> {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten().take(MOST_NAMES);
+    entries.filter_map(|entry| {
+        entry.file_type().is_ok_and(|kind| kind.is_socket()).then_some(())?;
+        let pid = entry.file_name().to_str()?.strip_suffix(".sock")?.parse().ok()?;
+        Some((pid, entry.path()))
+    })
+}
+
 /// Removes the sockets of dead processes.
 pub(super) fn sweep(directory: &Path) {
-    let Ok(entries) = fs::read_dir(directory) else { return };
-    for entry in entries.flatten().take(MOST_NAMES) {
-        let is_socket = entry.file_type().is_ok_and(|kind| kind.is_socket());
-        let is_named = entry.file_name().as_encoded_bytes().ends_with(b".sock");
-        if is_socket && is_named && call(&entry.path()).err() == Some(Errno::CONNREFUSED) {
-            let _ = fs::remove_file(entry.path());
+    for (_, path) in sockets(directory) {
+        if call(&path).err() == Some(Errno::CONNREFUSED) {
+            let _ = fs::remove_file(path);
         }
     }
 }

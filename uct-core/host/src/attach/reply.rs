@@ -60,6 +60,9 @@ pub struct WorkerReport {
     pub closing: usize,
     /// Its open interfaces.
     pub interfaces: Vec<IfaceReport>,
+    /// Connections of libraries above it, such as `uct-net`.
+    #[serde(default)]
+    pub connections: Vec<ConnectionReport>,
 }
 
 /// An open interface. The counts include those of endpoints that are closed by now.
@@ -92,6 +95,10 @@ pub struct IfaceReport {
     pub received: u64,
     /// Bytes of these, headers included.
     pub received_bytes: u64,
+    /// Operations of other processes on memory of this one, by kind (`put`, `get`, `atomic`): those that the interface has carried out.
+    /// `None` where the transport does not know, because a device, the kernel or the peer itself accesses the memory.
+    #[serde(default)]
+    pub served: Option<Vec<Sent>>,
     /// The transport's own counters.
     pub counters: Vec<TransportCounter>,
     /// Times of its operations, if the process has the key `latency_histograms`.
@@ -108,6 +115,58 @@ pub struct Sent {
     pub operations: u64,
     /// Their bytes, headers included.
     pub bytes: u64,
+}
+
+/// A connection. Its counts are those of its endpoint, and so of the messages of the transport, with what the library adds to each.
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
+pub struct ConnectionReport {
+    /// Counts the connections that the process has begun, from 1.
+    pub number: u64,
+    /// The peer's address, as text for humans.
+    pub peer: String,
+    /// The process of the peer, if the system has named it: at the other end of a Unix path.
+    pub peer_pid: Option<u32>,
+    /// The transport that it uses; empty before one was chosen.
+    pub transport: String,
+    /// Its device.
+    pub device: String,
+    /// Whether what it carries is inside TLS.
+    pub inside_tls: bool,
+    /// The [`IfaceReport::number`] of the interface; 0 before one was chosen.
+    pub interface: u64,
+    /// `connecting`, `open`, `closing` or `failed`. One whose handles are gone is contained until the peer has all that was sent.
+    pub state: String,
+    /// Why it has failed.
+    pub failure: Option<String>,
+    /// Operations that were accepted, by kind.
+    pub sent: Vec<Sent>,
+    /// Messages that have arrived.
+    pub received: u64,
+    /// Bytes of these.
+    pub received_bytes: u64,
+    /// Messages that have arrived whole, and that the program has not taken.
+    pub unread: u64,
+    /// Operations that have begun and not ended: messages that have not left, puts, gets, atomics and flushes, transfers.
+    pub in_flight: u64,
+    /// Age of the oldest of them, in nanoseconds.
+    pub waiting_ns: Option<u64>,
+    /// Transfers of blocks under way.
+    pub transfers: Vec<TransferReport>,
+}
+
+/// A transfer of blocks.
+#[derive(Clone, Debug, Deserialize, PartialEq, Eq, Serialize)]
+pub struct TransferReport {
+    /// `put` or `get`.
+    pub kind: String,
+    /// Its blocks.
+    pub blocks: u64,
+    /// Their bytes.
+    pub bytes: u64,
+    /// Blocks that have moved so far.
+    pub moved: u64,
+    /// Nanoseconds since it was started.
+    pub age_ns: u64,
 }
 
 /// A counter of a transport. Its page in the documentation has the meaning.

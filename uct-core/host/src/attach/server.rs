@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex, Weak};
 use std::thread;
 use std::time::Duration;
 
-use rustix::net::{SendFlags, send};
+use rustix::net::{RecvFlags, SendFlags, recv, send};
 use ucs::event_set::{EventBuffer, EventFd, EventSet, Events};
 use ucs::memory::fork::ForkGuard;
 use ucs::sys::SystemError;
@@ -141,8 +141,17 @@ fn serve(events: &EventSet, listener: &UnixListener, workers: &Workers) {
     }
 }
 
+/// Whether a client has hung up, such as one that looked whether this process is there. Clients send nothing.
+fn has_gone(client: &UnixStream) -> bool {
+    let mut byte = [0];
+    recv(client, &mut byte, RecvFlags::PEEK | RecvFlags::DONTWAIT).is_ok_and(|(_, length)| length == 0)
+}
+
 /// Serves one client. One that has gone, or that does not read, gets no reply.
 fn reply(client: &UnixStream, workers: &Workers) {
+    if has_gone(client) {
+        return;
+    }
     let own = credentials().effective_uid;
     let reply = match peer_credentials(client.as_fd()) {
         Ok(peer) if peer.uid == own => match workers.snapshot() {
@@ -162,5 +171,18 @@ fn reply(client: &UnixStream, workers: &Workers) {
             Ok(sent) => rest = &rest[sent..],
             Err(_) => return,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_client_that_has_hung_up_is_told_from_one_that_waits() {
+        let (client, ours) = UnixStream::pair().expect("a pair");
+        assert!(!has_gone(&ours));
+        drop(client);
+        assert!(has_gone(&ours));
     }
 }

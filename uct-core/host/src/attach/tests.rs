@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::thread::sleep;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use rustix::process::Uid;
 use rustix::thread::set_thread_uid;
@@ -15,7 +15,7 @@ use tempfile::TempDir;
 
 use super::reply::WorkerReport;
 use super::server::Server;
-use super::{AttachError, Snapshot, client, place};
+use super::{AttachError, Snapshot, client, list, place};
 use crate::skip;
 
 const NOBODY: u32 = 65_534;
@@ -33,7 +33,14 @@ fn read(directory: &PathBuf) -> Result<Snapshot, AttachError> {
 }
 
 fn report(callbacks: usize) -> WorkerReport {
-    WorkerReport { delay_ns: 1, callbacks, async_handlers: 0, closing: 0, interfaces: Vec::new() }
+    WorkerReport {
+        delay_ns: 1,
+        callbacks,
+        async_handlers: 0,
+        closing: 0,
+        interfaces: Vec::new(),
+        connections: Vec::new(),
+    }
 }
 
 /// Another process of this user, for its number.
@@ -218,4 +225,31 @@ fn a_later_server_of_the_process_keeps_its_socket_when_the_earlier_one_ends() {
     let _worker = second.workers().register(|reply| reply.send(report(3)).is_ok());
     drop(first);
     assert_eq!(read(&path).expect("a reply").workers.len(), 1);
+}
+
+#[test]
+fn the_processes_that_can_be_attached_to_are_listed_and_no_others() {
+    let (_root, path) = directory();
+    let listed = || list::list_in(std::slice::from_ref(&path)).expect("it is this user's");
+    assert_eq!(listed(), []);
+    let before = SystemTime::now().duration_since(UNIX_EPOCH).expect("a time").as_secs();
+    let _server = Server::start(&path).expect("it starts");
+    // Left by a dead process of this number; of another process than it is named after; no socket; not named after a process.
+    let other = Sleeper::start();
+    drop(UnixListener::bind(place::socket(&path, other.0.id())).expect("a socket"));
+    let _foreign = UnixListener::bind(place::socket(&path, 1)).expect("a socket");
+    fs::write(path.join("7.sock"), "").expect("a file");
+    let _unnamed = UnixListener::bind(path.join("name.sock")).expect("a socket");
+    let found = listed();
+    let [own] = &found[..] else { panic!("{found:?}") };
+    let program = fs::read_to_string("/proc/self/comm").expect("a name");
+    assert_eq!((own.pid, &*own.program), (std::process::id(), program.trim_end()));
+    assert_eq!(own.user, rustix::process::geteuid().as_raw());
+    assert!(own.since + 1 >= before, "since {} and not {before}", own.since);
+    // In two directories it is one process; a directory that is not there has none.
+    let twice = [path.clone(), path.join("none"), path.clone()];
+    assert_eq!(list::list_in(&twice).expect("it is this user's"), found);
+    fs::set_permissions(&path, Permissions::from_mode(0o755)).expect("its mode");
+    let error = list::list_in(std::slice::from_ref(&path)).expect_err("others may enter").to_string();
+    assert!(error.contains("mode is 755"), "{error}");
 }

@@ -134,14 +134,21 @@ impl State {
             return Err("it replied to an offer that was not made");
         }
         let Some(offered) = self.outgoing.pop_front() else { return Ok(()) };
-        let number = offered.number;
+        let (number, since) = (offered.number, offered.since);
         // Registrations do not end inside a transport.
         let source = offered.into_source();
         if is_taken {
             self.retired.extend(source);
         } else if let Some(source) = source {
             let mode = TransferMode::Refused(source);
-            self.outgoing.push_front(Outgoing { number, kind: Kind::Last, data: Vec::new(), sent: 0, mode });
+            self.outgoing.push_front(Outgoing {
+                number,
+                since,
+                kind: Kind::Last,
+                data: Vec::new(),
+                sent: 0,
+                mode,
+            });
         }
         Ok(())
     }

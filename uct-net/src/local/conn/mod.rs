@@ -7,7 +7,9 @@ mod end;
 mod large;
 mod moves;
 mod offer;
+mod operations;
 mod receive;
+mod report;
 mod room;
 mod send;
 mod spans;
@@ -18,11 +20,14 @@ use std::cell::{Cell, OnceCell, RefCell};
 use std::collections::VecDeque;
 use std::fmt;
 use std::rc::Rc;
+use std::sync::atomic::{AtomicU64, Ordering};
 #[cfg(feature = "tls")]
 use std::task::Waker;
 
 pub(crate) use self::large::Large;
 pub(crate) use self::moves::{MAX_NOTICE, Moves, Part};
+pub(crate) use self::operations::Entry;
+use self::operations::Operations;
 pub(crate) use self::room::RoomPlace;
 use self::room::RoomQueue;
 pub(crate) use self::spans::Spans;
@@ -36,10 +41,16 @@ use crate::error::Error;
 use crate::proto::envelope::Token;
 use crate::proto::window::SendWindow;
 
+/// Of the connection that was begun last in this process.
+static NUMBER: AtomicU64 = AtomicU64::new(0);
+
 pub(crate) struct Conn {
     agenda: Rc<Agenda>,
     token: Token,
+    /// Counts the connections of the process.
+    number: u64,
     peer: String,
+    peer_pid: Cell<Option<u32>>,
     max_message: usize,
     kept: KeptCount,
     large: Large,
@@ -52,6 +63,8 @@ pub(crate) struct Conn {
     room: RefCell<RoomQueue>,
     /// Transfers under way, the next one to go on first.
     moves: RefCell<VecDeque<Rc<Moves>>>,
+    /// Operations on remote memory under way.
+    operations: Rc<Operations>,
     /// Its spans, from the end of the handshake to the first failure.
     spans: RefCell<Option<Spans>>,
     /// Among those that callers have opened.
@@ -80,7 +93,10 @@ impl Conn {
         Rc::new(Conn {
             agenda,
             token,
+            // SYNC: only the number counts.
+            number: NUMBER.fetch_add(1, Ordering::Relaxed) + 1,
             peer,
+            peer_pid: Cell::new(None),
             max_message,
             kept,
             large,
@@ -90,6 +106,7 @@ impl Conn {
             is_awaited: Cell::new(false),
             room: RefCell::default(),
             moves: RefCell::default(),
+            operations: Rc::default(),
             spans: RefCell::new(None),
             place: RefCell::new(None),
             #[cfg(feature = "tls")]
@@ -107,6 +124,16 @@ impl Conn {
 
     pub(crate) fn peer(&self) -> &str {
         &self.peer
+    }
+
+    /// The system has named the process at the other end.
+    pub(crate) fn set_peer_pid(&self, pid: Option<u32>) {
+        self.peer_pid.set(pid);
+    }
+
+    /// An operation on remote memory does not end at once.
+    pub(crate) fn begin_operation(&self) -> Entry {
+        self.operations.begin()
     }
 
     pub(crate) fn lane(&self) -> Option<&Lane> {

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 
 use smallvec::SmallVec;
 use ucs::Error as Status;
+use uct_host::attach::TransferReport;
 use uct_host::{Block as Piece, Completion, Memory, Worker};
 
 use super::super::lane::Lane;
@@ -191,6 +192,22 @@ impl Moves {
             posted: running.posted,
             elapsed: running.elapsed.unwrap_or_default(),
         })
+    }
+
+    /// How far it is.
+    pub(super) fn report(&self) -> TransferReport {
+        let running = self.running.borrow();
+        TransferReport {
+            kind: match self.direction {
+                Direction::Get => "get",
+                Direction::Put => "put",
+            }
+            .to_owned(),
+            blocks: self.total as u64,
+            bytes: self.parts.iter().map(|part| part.blocks.bytes()).sum(),
+            moved: running.course.count() as u64,
+            age_ns: u64::try_from(running.begun.elapsed().as_nanos()).unwrap_or(u64::MAX),
+        }
     }
 
     /// Goes on as far as this turn permits. Returns whether it has something to do in the next one. Not to be called inside a transport.

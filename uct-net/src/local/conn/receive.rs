@@ -185,6 +185,8 @@ impl State {
         if self.failure.is_some() {
             return Ok(Received { is_due: false, wakers: Wakers::default() });
         }
+        self.arrived.operations += 1;
+        self.arrived.bytes += message.len() as u64;
         let room = self.send.room();
         // Ahead of the lane the peer's window is not known; what it grants then, its later messages repeat.
         if conn.lane().is_some() && !self.send.grant(envelope.granted) {

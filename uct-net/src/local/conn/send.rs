@@ -4,6 +4,7 @@ use std::rc::Rc;
 use std::task::{Context, Poll};
 
 use ucs::Error as Status;
+use ucs::clock;
 
 use super::super::lane::Lane;
 use super::Conn;
@@ -83,7 +84,7 @@ impl Conn {
             state.check_sendable(&self.peer)?;
             let number = state.made;
             state.made += 1;
-            state.outgoing.push_back(Outgoing { number, kind, data, sent: 0, mode });
+            state.outgoing.push_back(Outgoing { number, since: clock::ticks(), kind, data, sent: 0, mode });
             number
         };
         self.pump();

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 
 use ucs::Error as Status;
-use uct_host::BufferPool;
+use uct_host::{BufferPool, Count};
 
 use super::super::message::Message;
 use super::offer::{Offer, Source, TransferMode};
@@ -24,6 +24,8 @@ pub(super) struct State {
     /// Messages without credit that are to be sent, in this order.
     pub(super) control: VecDeque<(Kind, Vec<u8>)>,
     pub(super) received: VecDeque<(Message, u32)>,
+    /// Messages of the transport that have arrived.
+    pub(super) arrived: Count,
     pub(super) assembly: Assembly,
     /// What the parts of the message that is being assembled cost, as far as the sender was not given it back.
     pub(super) assembly_cost: u32,
@@ -58,6 +60,8 @@ pub(super) struct Fin {
 /// A message that is being sent.
 pub(super) struct Outgoing {
     pub(super) number: u64,
+    /// When it was queued, in ticks of the clock.
+    pub(super) since: u64,
     pub(super) kind: Kind,
     /// Its bytes, unless it is registered.
     pub(super) data: Vec<u8>,
@@ -80,6 +84,7 @@ impl State {
             lost_from: None,
             control: VecDeque::new(),
             received: VecDeque::new(),
+            arrived: Count::default(),
             assembly: Assembly::new(buffers),
             assembly_cost: 0,
             offer: None,

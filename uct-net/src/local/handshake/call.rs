@@ -202,6 +202,7 @@ impl Call<'_> {
             return Err(self.steps.failed(Failure::NotAwaited));
         };
         lane.guard.keep();
+        lane.conn.set_peer_pid(self.steps.socket.origin().pid());
         let net = self.steps.net;
         let explanation = Explanation {
             chosen: lane::name(net, &lane.chosen.iface),

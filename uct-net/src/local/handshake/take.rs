@@ -257,6 +257,7 @@ impl<'a> Taking<'a> {
     fn done(self, private: Vec<u8>) -> Result<Connection> {
         let Some(lane) = self.lane else { return Err(self.steps.failed(Failure::NotAwaited)) };
         lane.guard.keep();
+        lane.conn.set_peer_pid(self.steps.socket.origin().pid());
         let net = self.steps.net;
         if lane.over_socket.is_none() && !net.accepted.counts_all() {
             lane.conn.give_up_place();
