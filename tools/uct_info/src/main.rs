@@ -21,6 +21,7 @@ mod options;
 mod system;
 mod topology;
 mod version;
+mod watch;
 
 use std::cell::OnceCell;
 use std::fmt::Display;
@@ -52,9 +53,13 @@ fn main() -> ExitCode {
 
 fn run(options: &Options) -> Result<(), Failure> {
     init_log(&options.common.builder())?;
-    if let Some(pid) = options.attach {
+    if let Some(process) = options.attach {
         let mut sections = Sections::new(options.json);
-        sections.add("attach", &attach::Process::read(pid)?)?;
+        match (process, options.watch) {
+            (Some(pid), Some(every)) => return watch::run(pid, every, options.count, options.json),
+            (Some(pid), None) => sections.add("attach", &attach::Process::read(pid)?)?,
+            (None, _) => sections.add("attachable", &attach::Processes::read()?)?,
+        }
         return sections.finish();
     }
     let peer = options.peer_addresses()?;

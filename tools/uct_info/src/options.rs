@@ -1,6 +1,7 @@
 //! The command line: UCX's flags, and a few more.
 
 use std::path::PathBuf;
+use std::time::Duration;
 
 use clap::error::ErrorKind;
 use clap::{CommandFactory, Parser};
@@ -52,13 +53,21 @@ pub(crate) struct Options {
     /// as in --doctor rdmacm 10.0.0.1: what stands in the way of connections to it. A line for each step.
     #[arg(long, num_args = 0..=2, value_names = ["CM", "ADDRESS"], help_heading = "Sections")]
     pub doctor: Option<Vec<String>>,
-    /// What the workers and interfaces of a running process have done so far. The process is this user's, and was started with UCT_ATTACH=yes.
-    #[arg(long, value_name = "PID", help_heading = "Sections", conflicts_with_all = ALONE)]
-    pub attach: Option<u32>,
+    /// What the workers, interfaces and connections of a running process have done so far. The process is this user's, and was started with
+    /// UCT_ATTACH=yes. Without PID: the processes that can be attached to.
+    #[arg(long, num_args = 0..=1, value_name = "PID", help_heading = "Sections", conflicts_with_all = ALONE)]
+    pub attach: Option<Option<u32>>,
     /// A configuration file with every key, its default and its documentation.
     #[arg(long, help_heading = "Sections", conflicts_with = "json")]
     pub config_template: bool,
 
+    /// With --attach PID: what the process does, in bytes and operations per second, each time that so many seconds have passed. It ends with
+    /// Ctrl-C, or with the process. With --json a line each time.
+    #[arg(long, value_name = "SECONDS", value_parser = seconds)]
+    pub watch: Option<Duration>,
+    /// So many times.
+    #[arg(long, value_name = "TIMES", value_parser = clap::value_parser!(u64).range(1..), requires = "watch")]
+    pub count: Option<u64>,
     /// Draw the topology.
     #[arg(long, value_name = "FILE.svg", requires = "topology")]
     pub svg: Option<PathBuf>,
@@ -104,6 +113,12 @@ const ALONE: [&str; 13] = [
     "config_template",
 ];
 
+fn seconds(text: &str) -> Result<Duration, String> {
+    let expected = || "expected a number of seconds from 0.01 to 86400, such as 1 or 0.5".to_owned();
+    let seconds: f64 = text.parse().map_err(|_| expected())?;
+    if (0.01..=86400.0).contains(&seconds) { Ok(Duration::from_secs_f64(seconds)) } else { Err(expected()) }
+}
+
 fn bytes(text: &str) -> Result<usize, String> {
     let size: uct_core::units::MemSize = text.parse().map_err(|error| format!("{error}"))?;
     if size.is_inf() || size.is_auto() {
@@ -134,6 +149,10 @@ impl Options {
             || self.common.generates();
         if !flags.contains(&true) && !others {
             let missing = "no section is requested: for example -d or --explain; --help lists all";
+            return Err(Options::command().error(ErrorKind::MissingRequiredArgument, missing));
+        }
+        if self.watch.is_some() && !matches!(self.attach, Some(Some(_))) {
+            let missing = "--watch needs a process: --attach PID --watch SECONDS";
             return Err(Options::command().error(ErrorKind::MissingRequiredArgument, missing));
         }
         match self.doctor.as_deref() {

@@ -10,3 +10,4 @@ mod doctor;
 mod explain;
 mod privileges;
 mod sections;
+mod watch;
