@@ -36,8 +36,10 @@ pub fn run(options: &Options) -> Outcome {
     let case = options.case.as_deref();
     match Part::find(&workspace, &options.part)? {
         Part::Transport { plugin, library } => {
+            // Tests of the crate load the plugin, too.
+            workspace.build(&["build", "--package", &plugin.name])?;
             tests(&workspace, &library.name, case)?;
-            suite(&workspace, plugin, case)?;
+            suite(&workspace, plugin_name(plugin), case)?;
         }
         Part::Crate(package) => tests(&workspace, &package.name, case)?,
     }
@@ -89,11 +91,9 @@ fn tests(workspace: &Workspace, package: &str, case: Option<&str>) -> Outcome {
     run_tests(test.current_dir(workspace.root()), LIMIT)
 }
 
-/// The suite over one plugin.
-fn suite(workspace: &Workspace, plugin: &Package, case: Option<&str>) -> Outcome {
+/// The suite over one plugin, which has been built.
+fn suite(workspace: &Workspace, name: &str, case: Option<&str>) -> Outcome {
     let built = workspace.build(&["build", "--package", CONFORMANCE, "--bin", SUITE])?;
-    workspace.build(&["build", "--package", &plugin.name])?;
-    let name = plugin_name(plugin);
     let program = built.program(SUITE)?;
     let parts = (1..=PROCESSES).map(|part| {
         let mut suite = command(program);
