@@ -68,6 +68,7 @@ mod flavour;
 mod io_traits;
 pub mod local;
 mod options;
+mod polling;
 mod proto;
 mod threads;
 #[cfg(feature = "tls")]

@@ -12,7 +12,9 @@ use crate::proto::window::{MAX_WINDOW, MIN_WINDOW};
 pub enum Wait {
     /// Polls without end: lowest latency, and takes a whole processor.
     Spin,
-    /// Polls for this time after the last event, then sleeps. During a handshake it polls for at least 100 µs.
+    /// Polls for this time after the last event, then sleeps. While events come soon after it has fallen asleep, it polls longer, for up to 250 µs;
+    /// if they then still come only when it sleeps, as where the peer waits for the same processor, in `local::Net::block_on` for 1 µs,
+    /// with an attempt now and then. During a handshake it polls for at least 100 µs.
     Adaptive(Duration),
     /// Sleeps immediately. A wake-up takes some microseconds, often 20 or more.
     Sleep,

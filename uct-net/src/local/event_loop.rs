@@ -32,7 +32,7 @@ impl Net {
             }
             is_busy |= net.turn();
             if is_busy {
-                idle.reset();
+                idle.is_busy(&net);
             }
             if is_busy || !idle.is_over(&net) || !sleep(&net, &mut events, context) {
                 // Once more, after the other tasks of the thread have had their turn.

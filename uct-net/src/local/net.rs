@@ -33,6 +33,7 @@ use super::reactor::Reactor;
 use super::strays::Strays;
 use crate::error::{Error, Result, Stage};
 use crate::options::{NetOptions, Wait};
+use crate::polling::{self, Polling};
 use crate::proto::envelope::{ENVELOPE, Envelope, HEADER, MAX_CONNECTIONS, NoEnvelope, Token};
 
 /// Most passes from one look of a thread at its sockets and timers to the next while it polls: a look is a system call. Where a pass takes
@@ -104,6 +105,8 @@ pub(crate) struct NetInner {
     looks: Countdown,
     /// Operations to the next pause of a task.
     pause: Cell<u32>,
+    /// How long an adaptive thread polls.
+    polling: Cell<Polling>,
     wake: Arc<ThreadWaker>,
     /// Ended after the interfaces, whose last bytes go through them.
     #[cfg(feature = "tls")]
@@ -188,6 +191,7 @@ impl Net {
                 passes: Cell::new(0),
                 looks: Countdown::default(),
                 pause: Cell::new(OPERATIONS),
+                polling: Cell::default(),
                 wake,
                 #[cfg(feature = "tls")]
                 pumps: Pumps::default(),
@@ -239,7 +243,7 @@ impl Net {
         let mut future = pin!(future.into_future());
         let waker = Waker::from(Arc::clone(&net.wake));
         let mut context = TaskContext::from_waker(&waker);
-        let mut idle = Idle::new(net.wait.get());
+        let mut idle = Idle::new(net.wait.get()).sleeping_cheaply();
         let mut is_first = true;
         loop {
             if std::mem::take(&mut is_first) || net.wake.take() {
@@ -250,7 +254,7 @@ impl Net {
                 idle.reset();
             }
             if net.turn() {
-                idle.reset();
+                idle.is_busy(net);
             } else if net.wake.is_set() {
                 // Arming takes system calls.
             } else if idle.is_over(net) && net.prepare_to_sleep() && !net.wake.is_set() {
@@ -594,15 +598,46 @@ pub(crate) struct Idle {
     wait: Wait,
     passes: u32,
     since: Option<Instant>,
+    sleep: Sleep,
+    is_cheap: bool,
+}
+
+/// Whether the thread has slept since then.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Sleep {
+    None,
+    /// Until an event.
+    Open,
+    /// No longer than to a timer that was due soon, so that it says nothing about the peers.
+    Timed,
 }
 
 impl Idle {
     pub(crate) fn new(wait: Wait) -> Idle {
-        Idle { wait, passes: 0, since: None }
+        Idle { wait, passes: 0, since: None, sleep: Sleep::None, is_cheap: false }
     }
 
+    /// A sleep is a system call or two: the thread may sleep sooner than the options say, where polling is no use.
+    pub(crate) fn sleeping_cheaply(self) -> Idle {
+        Idle { is_cheap: true, ..self }
+    }
+
+    /// There is something to do that is not the network's.
     pub(crate) fn reset(&mut self) {
-        self.since = None;
+        (self.since, self.sleep) = (None, Sleep::None);
+    }
+
+    /// There was an event of the network.
+    pub(crate) fn is_busy(&mut self, net: &NetInner) {
+        let (Some(since), Wait::Adaptive(_)) = (self.since, self.wait) else { return };
+        let mut polling = net.polling.get();
+        match self.sleep {
+            Sleep::None => polling.hit(),
+            Sleep::Open => polling.slept(since.elapsed()),
+            Sleep::Timed => {}
+        }
+        net.polling.set(polling);
+        self.reset();
     }
 
     /// Whether it is time to sleep.
@@ -617,9 +652,17 @@ impl Idle {
                 false
             }
             Wait::Sleep => true,
-            Wait::Adaptive(limit) => {
+            Wait::Adaptive(usual) => {
                 let least = if net.reactor.has_handshakes() { HANDSHAKE_POLLING } else { Duration::ZERO };
-                self.since.get_or_insert_with(Instant::now).elapsed() >= limit.max(least)
+                let shortest = if self.is_cheap { least } else { least.max(usual) };
+                let limit = net.polling.get().limit(usual).max(shortest);
+                let is_over = self.since.get_or_insert_with(Instant::now).elapsed() >= limit;
+                if is_over && self.sleep == Sleep::None {
+                    let next = net.reactor.next_timer();
+                    let is_soon = next.is_some_and(|next| next <= polling::LONGEST);
+                    self.sleep = if is_soon { Sleep::Timed } else { Sleep::Open };
+                }
+                is_over
             }
         }
     }

@@ -141,7 +141,7 @@ impl Core {
             return Step::Aside;
         }
         if entered.turn() {
-            idle.reset();
+            idle.is_busy(entered.net());
             entered.returns();
             return Step::Busy;
         }
