@@ -45,9 +45,10 @@ impl<C: Flavour> Future for Send<'_, C> {
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result> {
         if let Step::New(message) = self.step {
-            ready!(self.connection.poll_turn(context));
             let queued = self.connection.begin_send(message)?;
             self.step = queued.map_or(Step::Done, Step::Queued);
+            // Behind it: a message that is polled after this one must not overtake it.
+            ready!(self.connection.poll_turn(context));
         }
         if let Step::Queued(ticket) = self.step {
             ready!(self.connection.poll_left(ticket, context))?;

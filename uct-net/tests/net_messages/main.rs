@@ -4,6 +4,7 @@
 mod support;
 
 mod allocations;
+mod contracts;
 mod direct;
 mod dropped;
 mod fairness;
