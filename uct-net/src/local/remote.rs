@@ -101,9 +101,10 @@ impl Connection {
         Send::begun(self, queued).await
     }
 
-    /// Writes local memory to the peer's memory from byte `offset` on, without a copy. Done when the local memory may be used again; the bytes are
-    /// at the peer when [`Connection::flush`] is done. An operation that has started continues when the future is dropped, and keeps the
-    /// memory until it has ended.
+    /// Writes local memory to the peer's memory from byte `offset` on, without a copy. Done when it has taken effect: the peer sees the
+    /// bytes, and the local memory may be used again. A message that is sent then comes after the bytes; puts and messages without an await between
+    /// them are not ordered. An operation that has started continues when the future is dropped, and keeps the memory until it has ended;
+    /// [`Connection::flush`] waits for it.
     ///
     /// # Errors
     /// `OUT_OF_RANGE` if the range is not part of the remote memory. `INVALID_PARAM` if the slice is longer than one put of the transport
@@ -138,7 +139,7 @@ impl Connection {
         Ok(fetched.old_value(&operation.completion))
     }
 
-    /// Done when all earlier puts and atomics of this connection have taken effect at the peer.
+    /// Done when all puts and atomics of this connection that have started have taken effect at the peer: also those whose futures were dropped.
     ///
     /// # Errors
     /// The connection has failed, or one of the operations was refused.

@@ -143,7 +143,7 @@ impl Connection {
         self.operation(begin, |_entered, old| old)
     }
 
-    /// Done when all earlier puts and atomics of this connection have taken effect at the peer.
+    /// Done when all puts and atomics of this connection that have started have taken effect at the peer: also those whose futures were dropped.
     ///
     /// # Errors
     /// The connection has failed, or one of the operations was refused.
