@@ -1,6 +1,7 @@
 //! `cargo xtask instructions`: how many instructions an operation takes, beside its ceiling.
 //! Built on callgrind and the program `instructions` of tests/measured, which runs a named operation N times; the ceilings
-//! are in tests/instructions.toml. Times move with the machine, these counts do not.
+//! are in tests/instructions.toml. Times move with the machine, these counts do not. Verbs transports run over the device in
+//! software, whose own instructions are not counted.
 
 use crate::apt::{self, Package};
 use crate::failure::{Context, Failure, Outcome};
@@ -29,6 +30,14 @@ const NOT_HERE: i32 = 77;
 /// as a batch of 64, is in both as often as it should.
 const OPERATIONS: u64 = 8192;
 const LIMIT: Duration = Duration::from_secs(600);
+/// The package of the plugin that the program loads.
+const PLUGIN: &str = "uct-ud-verbs-plugin";
+/// What the operations over the device in software have in their transport's name.
+const VERBS: &str = "_verbs.";
+/// Where the device in software has what C calls, and those of its functions that an operation calls. The count is that of a transport, so what they
+/// do, and what they call, is taken off.
+const DEVICE: &str = "uct_ib_soft::abi::";
+const DEVICE_CALLS: [&str; 5] = ["post_send", "post_recv", "post_srq_recv", "poll_cq", "req_notify_cq"];
 /// Callgrind knows no AVX-512, and which of its functions the C library takes must not depend on the processor.
 const TUNABLES: &str = "glibc.cpu.hwcaps=-AVX512F,-AVX512VL,-AVX512BW,-AVX512DQ,-AVX512CD,-ERMS,-FSRM";
 
@@ -71,6 +80,8 @@ pub fn run(workspace: &Workspace, options: &Options) -> Outcome {
     let ceilings: Ceilings = toml::from_str(&text).context(|| path.display().to_string())?;
     let built = workspace.build_measured()?;
     let program = built.program(PROGRAM)?;
+    // Beside the program, where it finds them.
+    workspace.build_packages("release", [PLUGIN].into_iter())?;
     let list = output(command(program).arg("--list"), LIMIT)?;
     let known: BTreeMap<&str, bool> = list.lines().map(name_and_loop).collect();
     same_names(&known.keys().copied().collect(), &ceilings.operation)?;
@@ -162,17 +173,51 @@ fn per_operation(program: &Path, name: &str) -> Outcome<Result<f64, String>> {
 }
 
 fn instructions(program: &Path, name: &str, count: u64) -> Outcome<Result<u64, String>> {
+    let profile =
+        tempfile::NamedTempFile::new().context(|| "cannot create a file for callgrind".to_owned())?;
+    let is_verbs = name.contains(VERBS);
     let mut callgrind = command("valgrind");
-    callgrind
-        .args(["--tool=callgrind", "--callgrind-out-file=/dev/null", "--toggle-collect=measured"])
-        .arg(program);
+    callgrind.args(["--tool=callgrind", "--compress-strings=no", "--compress-pos=no"]);
+    callgrind.arg(format!("--callgrind-out-file={}", profile.path().display()));
+    callgrind.arg("--toggle-collect=measured").arg(program);
     callgrind.args([name, &count.to_string()]).env("GLIBC_TUNABLES", TUNABLES);
-    let (status, _, log) = capture(&mut callgrind, LIMIT)?;
-    match collected(&log) {
-        Some(count) if status.success() => Ok(Ok(count)),
-        _ if status.code() == Some(NOT_HERE) => Ok(Err(reason(&log).to_owned())),
-        _ => Err(Failure::new(format!("`{}` failed: {status}\n{log}", line(&callgrind)))),
+    if is_verbs {
+        // All that the device does happens in calls of the program.
+        callgrind.env("SOFTVERBS_NAME", "mlx5_0").env("SOFTVERBS_THREAD", "no");
     }
+    let (status, _, log) = capture(&mut callgrind, LIMIT)?;
+    let Some(count) = collected(&log).filter(|_| status.success()) else {
+        if status.code() == Some(NOT_HERE) {
+            return Ok(Err(reason(&log).to_owned()));
+        }
+        return Err(Failure::new(format!("`{}` failed: {status}\n{log}", line(&callgrind))));
+    };
+    if !is_verbs {
+        return Ok(Ok(count));
+    }
+    let profile = fs::read_to_string(profile.path()).context(|| "cannot read callgrind's file".to_owned())?;
+    match count.checked_sub(in_device(&profile)) {
+        Some(own) if own < count => Ok(Ok(own)),
+        _ => Err(Failure::new(format!("`{name}`: the device's calls are not in callgrind's file"))),
+    }
+}
+
+/// What the calls of the device cost, with all that they call: the sum of these lines of callgrind's file, each behind the line `calls=` of
+/// the function that `cfn=` names.
+fn in_device(profile: &str) -> u64 {
+    let mut is_device = false;
+    let mut lines = profile.lines();
+    let mut sum = 0;
+    while let Some(line) = lines.next() {
+        if let Some(callee) = line.strip_prefix("cfn=") {
+            let call = callee.rsplit("::").next().unwrap_or_default();
+            is_device = callee.contains(DEVICE) && DEVICE_CALLS.contains(&call);
+        } else if line.starts_with("calls=") {
+            let cost = lines.next().and_then(|line| line.split_whitespace().nth(1)?.parse::<u64>().ok());
+            sum += cost.filter(|_| is_device).unwrap_or(0);
+        }
+    }
+    sum
 }
 
 /// What the program says in its line `instructions: OPERATION: REASON`.
@@ -214,6 +259,15 @@ mod tests {
         let log = "==7== Events    : Ir\n==7== Collected : 176023\n==7== \n";
         assert_eq!(collected(log), Some(176_023));
         assert_eq!(collected("==7== no summary"), None);
+    }
+
+    #[test]
+    fn calls_of_the_device_are_taken_off_with_what_they_call() {
+        let profile = "fn=uct_rc_verbs::post\n10 5\ncfn=uct_ib_soft::abi::work::post_send\ncalls=2 30\n11 700\n\
+                       cfn=memcpy\ncalls=2 0\n12 9\n\nfn=uct_ib_soft::abi::work::post_send\n30 100\n\
+                       cfn=uct_ib_soft::engine::Device::post_send\ncalls=2 40\n31 600\n";
+        assert_eq!(in_device(profile), 700);
+        assert_eq!(in_device("fn=measured\n1 2\ncfn=memcpy\ncalls=1 0\n3 4\n"), 0);
     }
 
     #[test]

@@ -1,6 +1,7 @@
 //! Awaited messages of `uct_net::local`: a pair of connections in this thread. Beside `am_short` and `progress_message` of the transport
 //! they show what the connection and its futures add.
 
+use std::cell::OnceCell;
 use std::future::poll_fn;
 use std::hint::black_box;
 use std::mem::ManuallyDrop;
@@ -9,9 +10,9 @@ use std::task::{Context, Poll, Waker};
 use std::time::Instant;
 
 use uct_core::select::Selector;
-use uct_core::{IfaceOptions, Worker};
-use uct_net::local::{Connection, Net};
-use uct_net::{NetOptions, Wait};
+use uct_core::{IfaceOptions, Memory, Worker};
+use uct_net::local::{Connection, Net, RemoteMemory};
+use uct_net::{Block, Blocks, NetOptions, Wait};
 
 use crate::{BURST, PATIENCE, RING, STREAM, STREAMS, count, count_loop};
 
@@ -23,13 +24,27 @@ pub const OPERATIONS: &[(&str, bool, Operation, u64)] = &[
     ("posix.send_await", true, send, RING),
     ("posix.recv_await", false, receive, BURST),
     ("posix.recv_delivered", true, receive_delivered, RING),
+    ("posix.get_block", false, get_blocks, BLOCKS),
 ];
+/// Blocks of one transfer, the bytes of each, and from one to the next: they are no neighbours, which would be moved as one.
+const BLOCKS: u64 = 4096;
+const BLOCK: u64 = 8;
+const DISTANCE: u64 = 64;
 
 /// Two nets, and a connection between them. It goes before its net, which drives until it has ended.
 pub struct Pair {
     sender: Connection,
     receiver: Connection,
     nets: [Net; 2],
+    memory: OnceCell<Shared>,
+}
+
+/// Memory of the receiver, the sender's way to it, and where the sender reads it to.
+struct Shared {
+    remote: RemoteMemory,
+    local: Memory,
+    /// Shared for as long as it lives.
+    _owned: Memory,
 }
 
 pub fn run(name: &str, operations: &str) -> Result<(), Box<dyn std::error::Error>> {
@@ -72,7 +87,7 @@ impl Pair {
             }
         }
         let (sender, receiver) = (sender.ok_or("no connection")??, receiver.ok_or("no connection")??);
-        Ok(Pair { sender, receiver, nets })
+        Ok(Pair { sender, receiver, nets, memory: OnceCell::new() })
     }
 
     /// Sends many messages in a row, several times: the ring grows, and is active from then on.
@@ -81,6 +96,23 @@ impl Pair {
             let sent = (0..STREAM).take_while(|_| poll(self.sender.send(&[])).is_some()).count();
             self.drain(sent as u64);
         }
+    }
+
+    /// Has the receiver share memory for many blocks.
+    fn share(&self) -> Shared {
+        let bytes = (BLOCKS * DISTANCE) as usize;
+        let owned = self.receiver.allocate(bytes).expect("memory");
+        owned.fill(0, bytes, 7);
+        let remote = {
+            let (mut share, mut receive) = (pin!(self.receiver.share(&owned)), pin!(self.sender.shared()));
+            let (mut sent, mut received) = (None, None);
+            while sent.is_none() || received.is_none() {
+                advance(&self.nets[1], share.as_mut(), &mut sent);
+                advance(&self.nets[0], receive.as_mut(), &mut received);
+            }
+            received.and_then(Result::ok).expect("the peer shares memory")
+        };
+        Shared { remote, local: self.sender.allocate(bytes).expect("memory"), _owned: owned }
     }
 
     /// Has the receiver take so many messages, outside of what is counted, and the sender its credit.
@@ -124,6 +156,20 @@ fn poll<T>(future: impl Future<Output = uct_net::Result<T>>) -> Option<T> {
         Poll::Ready(output) => Some(output.expect("the connection lives")),
         Poll::Pending => None,
     }
+}
+
+/// One transfer of many blocks from the peer's memory, from its start to its end.
+fn get_blocks(pair: &Pair, batch: u64) {
+    let (reader, net) = (&pair.sender, &pair.nets[0]);
+    let Shared { remote, local, .. } = pair.memory.get_or_init(|| pair.share());
+    let block = |number| Block { local: number * DISTANCE, remote: number * DISTANCE, length: BLOCK };
+    let blocks: Blocks = (0..batch).map(block).collect();
+    let mut moved = 0;
+    count(&mut || {
+        let transfer = reader.get_blocks(local, remote, &blocks).start().expect("they are in the memory");
+        moved = net.block_on(transfer).expect("the peer lives").blocks;
+    });
+    assert_eq!(moved as u64, batch);
 }
 
 /// There is credit, and room in the ring.

@@ -150,7 +150,15 @@ const WATCHED: &[Watched] = &[
         ],
     ),
     ("cma", "memory", &[("put_zcopy", ALL), ("get_zcopy", ALL)]),
+    (
+        "ud_verbs",
+        VERBS_DEVICE,
+        &[("am_short", BURST), ("am_bcopy", BURST), ("progress_idle", ALL), ("progress_message", BURST)],
+    ),
 ];
+
+/// The port of the device in software, as the variable `SOFTVERBS_NAME` names it.
+const VERBS_DEVICE: &str = "mlx5_0:1";
 
 /// The loop without an operation, to be taken off the counts that have it in them.
 const LOOP: &str = "loop";
@@ -259,7 +267,11 @@ fn empty_loop(count: &str) -> Result<(), Box<dyn std::error::Error>> {
 
 impl Pair {
     fn new(transport: &str, device: &str) -> Result<Pair, Box<dyn std::error::Error>> {
-        let context = Context::builder().sources(Default::default()).build()?;
+        let builder = Context::builder().sources(Default::default());
+        let context = match device {
+            VERBS_DEVICE => builder.set("ib.library", "soft").build()?,
+            _ => builder.build()?,
+        };
         let resource = context.find(transport, device)?;
         let open = |worker: &Worker| worker.open_resource(&resource, IfaceOptions::default());
         let (sender, receiver) = (Worker::new(&context)?, Worker::new(&context)?);
