@@ -203,7 +203,7 @@ impl Future for Transfer {
 
 impl Drop for Transfer {
     fn drop(&mut self) {
-        self.moves.stop();
+        self.stop();
     }
 }
 

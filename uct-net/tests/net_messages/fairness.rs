@@ -14,7 +14,8 @@ use uct_net::{Blocks, Result, Stride};
 
 /// Most operations of one connection until another one has its turn, as docs/net.md says.
 const TURN: u64 = 128;
-const BLOCK: usize = 4096;
+/// Within a datagram.
+const BLOCK: usize = 2048;
 
 /// Shares memory until the peer closes.
 async fn share(listener: &mut uct_net::local::Listener, length: usize) -> Result<()> {

@@ -52,7 +52,12 @@ pub fn context() -> Context {
 
 /// As [`context`], with values of keys.
 pub fn with(values: &[(&str, &str)]) -> Context {
-    let env = std::env::vars_os().filter(|(name, _)| name == "UCT_MODULE_DIR").collect();
+    let is_let_in = |name: &str| {
+        // Where plugins are, and which verbs devices they find.
+        let prefixes = ["UCT_IB_", "UCT_RC_VERBS_", "UCT_UD_VERBS_"];
+        name == "UCT_MODULE_DIR" || prefixes.iter().any(|prefix| name.starts_with(prefix))
+    };
+    let env = std::env::vars_os().filter(|(name, _)| name.to_str().is_some_and(is_let_in)).collect();
     let overrides = values.iter().map(|(key, value)| (key.to_string(), value.to_string())).collect();
     let sources = Sources { file: FileSource::None, env, overrides };
     Context::builder().sources(sources).build().expect("a context")

@@ -217,11 +217,10 @@ impl Moves {
             if running.elapsed.is_some() {
                 return false;
             }
-            running.collect(lane, conn);
             if let Some(failure) = conn.failure() {
-                running.error.get_or_insert(failure);
-                running.course.stop();
+                running.lose(failure);
             }
+            running.collect(lane, conn);
             let goes_on = running.has_begun() && !running.course.is_stopped();
             let step = if goes_on { Step::Post } else { running.course.next() };
             match step {
@@ -572,15 +571,18 @@ impl Conn {
         let count = self.moves.borrow().len();
         let mut is_due = false;
         for _ in 0..count {
-            let Some(moves) = self.moves.borrow_mut().pop_front() else { break };
+            // It stays in the queue: a failure that it meets has it go on once more.
+            let Some(moves) = self.moves.borrow().front().cloned() else { break };
             let mut turn = Turn { operations: TURN.div_ceil(count), bytes: TURN_BYTES.div_ceil(count) };
             if self.waits_for_room.get() {
                 turn = Turn { operations: 0, bytes: 0 };
             }
             let goes_on = moves.pump(self, lane, &mut turn);
             is_due |= goes_on && !self.waits_for_room.get();
+            let mut queue = self.moves.borrow_mut();
+            queue.pop_front();
             if !moves.is_over() {
-                self.moves.borrow_mut().push_back(moves);
+                queue.push_back(moves);
             }
         }
         if is_due {
