@@ -57,6 +57,26 @@ const NEED_ROOT: &str = "tests that need root";
 
 /// Steps whose builds are made ahead.
 const MODELS: &str = "models";
+/// The program with the connections of uct-net, and its cases that run over any transport.
+const NET: &str = "net_messages";
+const NET_CASES: [&str; 16] = [
+    "messages::messages_of_every_size",
+    "messages::many_messages",
+    "messages::a_stream",
+    "messages::memory_that_a_side_shares",
+    "messages::what_was_sent",
+    "dropped::",
+    "large::sends",
+    "large::connections_that_end",
+    "threads::threads_send",
+    "threads::futures",
+    "threads::a_waker",
+    "threads::what_was_sent",
+    "threads_memory::memory_that",
+    "threads_memory::transfers",
+    "transfers::",
+    "fairness::room",
+];
 const FOOTPRINT: &str = "footprint";
 const INSTRUCTIONS: &str = "instruction ceilings";
 
@@ -237,9 +257,19 @@ fn conformance(workspace: &Workspace, require: &str, all: bool) -> Outcome {
         soft::offer(&mut suite, transport).arg("[plugin]");
         Ok(suite)
     };
+    // The connections of uct-net over them.
+    let net = workspace.build_tests([NET].into_iter())?;
+    let net = |transport: &str| {
+        let mut test = net.test(workspace.package("uct-net")?, NET)?.command();
+        soft::offer(&mut test, transport).env("UCT_MODULE_DIR", workspace.target().join("debug"));
+        test.env("UCT_TEST_TRANSPORTS", transport).env("UCT_TEST_FEWER", "20").args(NET_CASES);
+        Ok(test)
+    };
     let suites = [
         verbs("ud_verbs"),
         verbs("rc_verbs"),
+        net("ud_verbs"),
+        net("rc_verbs"),
         part("1/2"),
         part("2/2"),
         all_open("self,posix,tcp", "[static]", "1/1"),

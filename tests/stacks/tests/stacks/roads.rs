@@ -50,7 +50,12 @@ pub fn net() -> Net {
 
 /// With a limit for a step of the handshake.
 pub fn net_with(handshake_timeout: Duration) -> Net {
-    let env = std::env::vars_os().filter(|(name, _)| name == "UCT_MODULE_DIR").collect();
+    let is_let_in = |name: &str| {
+        // Where plugins are, and which verbs devices they find.
+        let prefixes = ["UCT_IB_", "UCT_RC_VERBS_", "UCT_UD_VERBS_"];
+        name == "UCT_MODULE_DIR" || prefixes.iter().any(|prefix| name.starts_with(prefix))
+    };
+    let env = std::env::vars_os().filter(|(name, _)| name.to_str().is_some_and(is_let_in)).collect();
     let sources = Sources { file: FileSource::None, env, overrides: Vec::new() };
     let context = Context::builder().sources(sources).build().expect("a context");
     Net::new(
