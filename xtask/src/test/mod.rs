@@ -59,7 +59,7 @@ const NEED_ROOT: &str = "tests that need root";
 const MODELS: &str = "models";
 /// The program with the connections of uct-net, and its cases that run over any transport.
 const NET: &str = "net_messages";
-const NET_CASES: [&str; 16] = [
+const NET_CASES: [&str; 17] = [
     "messages::messages_of_every_size",
     "messages::many_messages",
     "messages::a_stream",
@@ -75,6 +75,7 @@ const NET_CASES: [&str; 16] = [
     "threads_memory::memory_that",
     "threads_memory::transfers",
     "transfers::",
+    "contracts::",
     "fairness::room",
 ];
 const FOOTPRINT: &str = "footprint";
