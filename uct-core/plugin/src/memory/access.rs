@@ -58,19 +58,26 @@ pub(crate) fn remove_host(number: usize) {
 /// What accesses registered memory: an interface has one. In one thread at a time.
 #[derive(Debug)]
 pub struct Accessor {
-    counter: Box<AtomicU64>,
+    counts: Box<Counts>,
     fenced: bool,
-    served: Served,
     thread: PhantomData<Cell<()>>,
+}
+
+/// What an accessor counts. Apart from it, so that an interface stays small.
+#[derive(Debug, Default)]
+struct Counts {
+    /// Odd while an access is in flight.
+    accesses: AtomicU64,
+    served: Served,
 }
 
 impl Default for Accessor {
     fn default() -> Accessor {
         let fenced = is_fenced();
-        let counter = Box::new(AtomicU64::new(0));
+        let counts = Box::<Counts>::default();
         // SAFETY: the counter lives until `drop` has removed it.
-        unsafe { ACCESSES.add(Accessor::number(&counter), NonNull::from(&*counter)) };
-        Accessor { counter, fenced, served: Served::default(), thread: PhantomData }
+        unsafe { ACCESSES.add(Accessor::number(&counts.accesses), NonNull::from(&counts.accesses)) };
+        Accessor { counts, fenced, thread: PhantomData }
     }
 }
 
@@ -82,13 +89,13 @@ impl Accessor {
     #[inline(always)]
     pub fn enter(&self) -> Section<'_> {
         // SAFETY: an accessor is not shared between threads.
-        unsafe { Section::enter(&self.counter, self.fenced) }
+        unsafe { Section::enter(&self.counts.accesses, self.fenced) }
     }
 
     /// What peers have had it do, by [`crate::rma::Target`].
     #[inline]
     pub fn served(&self) -> &Served {
-        &self.served
+        &self.counts.served
     }
 
     fn number(counter: &AtomicU64) -> usize {
@@ -98,7 +105,7 @@ impl Accessor {
 
 impl Drop for Accessor {
     fn drop(&mut self) {
-        ACCESSES.remove(Accessor::number(&self.counter));
+        ACCESSES.remove(Accessor::number(&self.counts.accesses));
     }
 }
 
