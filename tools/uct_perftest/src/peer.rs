@@ -322,11 +322,14 @@ impl Peer {
     /// Takes what has arrived.
     fn fill(&mut self) -> Result<(), Failure> {
         let mut context = Context::from_waker(Waker::noop());
+        let mut has_paused = false;
         loop {
             let received = pin!(self.connection.recv()).poll(&mut context);
             match received {
                 Poll::Ready(Ok(message)) => self.keep(&message)?,
                 Poll::Ready(Err(error)) => return Err(gone(&error)),
+                // It may have been the turn of other tasks, of which there are none here.
+                Poll::Pending if !has_paused => has_paused = true,
                 Poll::Pending => return Ok(()),
             }
         }

@@ -195,7 +195,7 @@ fn a_message_after_the_end_ends_its_connection() {
 
 #[test]
 fn an_unknown_kind_ends_its_connection() {
-    for kind in [0, 13, 255] {
+    for kind in [0, 14, 255] {
         ends(
             move |hostile| {
                 let _ = hostile.send(kind, WINDOW, b"");
