@@ -44,6 +44,8 @@ gone() {
 uverbs=/dev/infiniband/uverbs0
 cm=/dev/infiniband/rdma_cm
 huge=/sys/kernel/mm/transparent_hugepage/enabled
+doctor
+remedy 'shared memory has small pages' 'echo advise > /sys/kernel/mm/transparent_hugepage/shmem_enabled'
 gone 'verbs|rdmacm|cma|memory'
 
 rmmod rdma_ucm
