@@ -219,15 +219,21 @@ impl RemoteKey {
     /// Writes the data at `address` at once, as [`RemoteKey::put_word`].
     #[inline]
     pub(crate) fn put_bytes(&self, gate: &Gate, address: u64, data: &[u8]) -> Option<()> {
-        // SAFETY: the slice is readable.
-        unsafe { self.put_raw(gate, address, data.as_ptr(), data.len()) }
+        let (from, length) = (data.as_ptr(), data.len());
+        self.window.bytes(gate, (address, length), self.window.words.get().put, |to| {
+            // SAFETY: so many bytes may be written (`Window::bytes`).
+            unsafe { move_small(to, from, length) }
+        })
     }
 
     /// Fills the buffer from `address` on at once, as [`RemoteKey::get_word`].
     #[inline]
     pub(crate) fn get_bytes(&self, gate: &Gate, address: u64, buffer: &mut [u8]) -> Option<()> {
-        // SAFETY: the slice is writable.
-        unsafe { self.get_raw(gate, address, buffer.as_mut_ptr(), buffer.len()) }
+        let (to, length) = (buffer.as_mut_ptr(), buffer.len());
+        self.window.bytes(gate, (address, length), self.window.words.get().get, |from| {
+            // SAFETY: so many bytes may be read (`Window::bytes`).
+            unsafe { move_small(to, from, length) }
+        })
     }
 
     /// Writes bytes of this process at `address` at once, as [`RemoteKey::put_bytes`].
