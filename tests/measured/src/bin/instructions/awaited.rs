@@ -188,7 +188,8 @@ fn get_blocks(pair: &Pair, batch: u64) {
 fn send(pair: &Pair, batch: u64) {
     let sender = &pair.sender;
     let payload: &[u8] = black_box(&[1; 8]);
-    count_loop!(batch, [sender], output(sender.send(payload)).expect("a batch fits"));
+    // One that pauses for other tasks has sent its message: the receiver waits for all of them below.
+    count_loop!(batch, [sender], black_box(poll(sender.send(payload))));
     pair.drain(batch);
 }
 
@@ -212,6 +213,13 @@ fn receive_delivered(pair: &Pair, batch: u64) {
         turn(&pair.nets[1]);
     }
     let receiver = &pair.receiver;
-    count_loop!(batch, [receiver], black_box(output(receiver.recv()).expect("it is there")));
-    pair.drain(0);
+    let mut received = 0;
+    count_loop!(batch, [receiver], {
+        if let Some(message) = poll(receiver.recv()) {
+            black_box(message);
+            received += 1;
+        }
+    });
+    // Those behind which the task paused for others.
+    pair.drain(batch - received);
 }
