@@ -57,7 +57,7 @@ impl<'a, C: Transfers> NewTransfer<'a, C> {
     ///
     /// # Errors
     /// `OUT_OF_RANGE` if a block is not part of its local or remote memory, `INVALID_PARAM` for memory that a get cannot write to or of another
-    /// `Net`, or a notification of more than 1024 bytes. The connection has failed or is closed.
+    /// `Net`, for more than 16,777,216 blocks, or for a notification of more than 1024 bytes. The connection has failed or is closed.
     pub fn start(self) -> Result<C::Transfer> {
         self.connection.start_transfer(self.plan)
     }

@@ -1,4 +1,4 @@
-//! Transfers of blocks: what moves, what the peer is told, and what becomes of the rest.
+//! Transfers of blocks: what moves, when the peer is notified, and what becomes of the rest.
 
 use std::future::poll_fn;
 use std::task::Poll;
@@ -64,7 +64,7 @@ async fn sharing(
 }
 
 #[test]
-fn blocks_of_every_length_move_both_ways_and_the_peer_is_told_once() {
+fn blocks_of_every_length_move_both_ways_and_the_peer_is_notified_once() {
     let seed = seed::printed();
     for transport in transports() {
         pair(
@@ -75,15 +75,15 @@ fn blocks_of_every_length_move_both_ways_and_the_peer_is_told_once() {
                     // What was read may be changed again.
                     paint(&memory, 9);
                     connection.send(b"painted").await?;
-                    let told = connection.notified().await?.to_vec();
-                    let blocks = Blocks::from_bytes(&told[7..]).expect("a description");
-                    assert_eq!(told[..7], *b"written");
+                    let notice = connection.notified().await?.to_vec();
+                    let blocks = Blocks::from_bytes(&notice[7..]).expect("a description");
+                    assert_eq!(notice[..7], *b"written");
                     for (number, block) in blocks.iter().enumerate() {
                         let (found, expected) = at(&memory, (block.remote, block.local), block.length, 7);
-                        assert!(found == expected, "block {number}, told early");
+                        assert!(found == expected, "block {number}, notified early");
                     }
                     connection.send(b"seen").await?;
-                    let error = connection.notified().await.expect_err("it is told once");
+                    let error = connection.notified().await.expect_err("it is notified once");
                     assert!(error.is_closed_by_peer(), "{error}");
                     Ok(())
                 })
@@ -107,8 +107,8 @@ fn blocks_of_every_length_move_both_ways_and_the_peer_is_told_once() {
                 }
                 paint(&local, 7);
                 let blocks = scattered(&mut random, 40);
-                let told = [b"written", &blocks.to_bytes()[..]].concat();
-                let transfer = connection.put_blocks(&local, &remote, &blocks).notify(&told).start()?;
+                let notice = [b"written", &blocks.to_bytes()[..]].concat();
+                let transfer = connection.put_blocks(&local, &remote, &blocks).notify(&notice).start()?;
                 net.within(LIMIT, transfer).await.expect("it ends")?;
                 assert_eq!(&*connection.recv().within(LIMIT).await?, b"seen");
                 connection.close().within(LIMIT).await
@@ -398,6 +398,20 @@ fn what_cannot_be_moved_is_refused_in_words() {
             let other = elsewhere.register(vec![0; 64], uct_core::Access::ALL).expect("memory");
             let refused = connection.get_blocks(&other, &remote, &good).start().expect_err("other memory");
             assert_eq!(refused.status, Status::INVALID_PARAM);
+            // A description of a few bytes, which may be a peer's.
+            let endless = Stride {
+                count: usize::MAX,
+                length: 0,
+                local: 0,
+                local_stride: 0,
+                remote: 0,
+                remote_stride: 0,
+            };
+            let endless = Blocks::from_bytes(&Blocks::from(endless).to_bytes()).expect("a description");
+            let new = connection.get_blocks(&local, &remote, &endless).and(&local, &remote, &endless);
+            let refused = new.start().expect_err("too many");
+            assert_eq!(refused.status, Status::INVALID_PARAM);
+            assert!(refused.to_string().contains("at most 16777216 are moved at once"), "{refused}");
             // A transfer of nothing is over at once.
             let none = connection.get_blocks(&local, &remote, &Blocks::from_iter([])).start()?.await?;
             assert_eq!((none.blocks, none.bytes), (0, 0));

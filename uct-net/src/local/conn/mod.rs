@@ -25,7 +25,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::task::Waker;
 
 pub(crate) use self::large::Large;
-pub(crate) use self::moves::{MAX_NOTICE, Moves, Part};
+pub(crate) use self::moves::{MAX_BLOCKS, MAX_NOTICE, Moves, Part};
 pub(crate) use self::operations::Entry;
 use self::operations::Operations;
 pub(crate) use self::room::RoomPlace;
