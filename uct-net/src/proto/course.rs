@@ -1,6 +1,6 @@
-//! The course of a transfer, without input and output: what is to be done next, and when the peer may be told.
+//! The course of a transfer, without input and output: what is to be done next, and when the peer may be notified.
 //!
-//! The peer is told once, behind the last block, and only if all have moved: a block has moved when its operation has ended, which means
+//! The peer is notified once, behind the last block, and only if all have moved: a block has moved when its operation has ended, which means
 //! that its bytes are where they belong (docs/completion.md). What has been handed to a transport has not.
 
 /// What to do next.
@@ -31,7 +31,7 @@ pub(crate) struct Course {
     begun: usize,
     moved: usize,
     failed: usize,
-    /// No further blocks are begun, and the peer is not told.
+    /// No further blocks are begun, and the peer is not notified.
     is_stopped: bool,
     notice: Notice,
 }

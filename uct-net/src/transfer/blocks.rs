@@ -168,7 +168,7 @@ impl Blocks {
             }
             LIST => {
                 let count = usize::try_from(varint::read(&mut rest)?).ok()?;
-                // Each takes three bytes at least, so that no number of a stranger's takes memory.
+                // Each takes three bytes at least, so that a count alone takes no memory.
                 if count > rest.len() / 3 {
                     return None;
                 }

@@ -1,4 +1,4 @@
-//! What a program, or `uct_info --attach`, is told of connections.
+//! What reports of connections contain, for a program and for `uct_info --attach`.
 
 use std::sync::mpsc;
 use std::thread;

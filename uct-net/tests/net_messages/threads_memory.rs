@@ -59,16 +59,16 @@ fn transfers_of_several_threads_move_their_blocks_and_notify_once_each() {
                 })
             })
             .collect();
-        let mut told = [0; THREADS];
+        let mut notices = [0; THREADS];
         for _ in 0..2 * THREADS {
             let notice = within(&left, here.notified());
             let number = usize::from(notice[0]);
-            told[number] += 1;
+            notices[number] += 1;
             let mut block = [0; 500];
             memory.read(number * LENGTH + 63 * 1024, &mut block);
-            assert!(block.iter().all(|byte| *byte == notice[0] + 1), "told early over {transport}");
+            assert!(block.iter().all(|byte| *byte == notice[0] + 1), "notified early over {transport}");
         }
-        assert_eq!(told, [2; THREADS]);
+        assert_eq!(notices, [2; THREADS]);
         threads.into_iter().for_each(|thread| thread.join().expect("a thread"));
         right.block_on(there.close().within(LIMIT)).expect("it closes");
     }

@@ -26,7 +26,7 @@ pub fn fill(workspace: &Workspace, built: &Built, tree: &mut Tree) -> Outcome {
     Ok(())
 }
 
-/// Links the drop-in library into a directory; it and the others, of a build for people.
+/// Links the drop-in library into a directory, with the other libraries of an optimized build.
 pub fn libraries(workspace: &Workspace, built: &Built, directory: &Path) -> Outcome<Vec<PathBuf>> {
     let library = directory.join(LIBRARY);
     let mut link = command(workspace.root().join(LINK));

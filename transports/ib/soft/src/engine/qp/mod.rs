@@ -294,7 +294,7 @@ impl Qp {
         }
     }
 
-    /// To the state of failure by itself, which is told by this event: it answers nothing any more.
+    /// To the state of failure by itself, which this event reports: it answers nothing any more.
     pub fn kill(&mut self, event: fn(u32) -> Event, resources: &mut Resources) {
         if !matches!(self.state(), QpState::Error | QpState::Reset) {
             resources.events.push_back(event(self.number));
