@@ -170,7 +170,8 @@ fn room_wakes_the_operations_that_can_start_and_no_others() {
                 let local = connection.allocate(MANY * BLOCK)?;
                 let gets = (0..MANY).map(|number| get(&connection, &local, &remote, number));
                 let polls = net.within(LIMIT, at_once(gets, || true)).await.expect("all end")?;
-                assert!(polls <= 6 * MANY, "{polls} polls of {MANY} operations over {transport}");
+                // About 6 each; over a transport that sends again, more. Woken all at once they would be polled some hundred times each.
+                assert!(polls <= 32 * MANY, "{polls} polls of {MANY} operations over {transport}");
                 connection.send(b"done").await
             },
         );
