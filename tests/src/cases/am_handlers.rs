@@ -1,6 +1,7 @@
 //! Handlers may call anything: send, progress, flush, connect, drop endpoints, and even panic.
 
 use std::cell::{Cell, RefCell};
+use std::iter;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::rc::Rc;
 
@@ -86,7 +87,11 @@ fn progress_inside_has_an_end(setup: &Setup) {
     /// Far more than any transport nests, far less than a stack takes.
     const LEVELS: u32 = 100;
     const STACK: usize = 192 << 10;
+    /// With what each may have on the way, more messages can arrive at once than may be nested.
+    const CONNECTIONS: usize = 16;
     let pair = Pair::new(setup);
+    let more: Vec<_> = (1..CONNECTIONS).map(|_| connect(&pair.sender, &pair.receiver)).collect();
+    let senders: Vec<&Ep> = iter::once(&*pair.to).chain(more.iter().map(|(to, _)| &**to)).collect();
     let (count, depth) = (Rc::new(Cell::new(0)), Rc::new(Cell::new(0_u32)));
     let most = Rc::new(Cell::new((0, 0)));
     let (counted, level, deepest) = (Rc::clone(&count), Rc::clone(&depth), Rc::clone(&most));
@@ -111,8 +116,8 @@ fn progress_inside_has_an_end(setup: &Setup) {
         level.set(level.get() - 1);
     });
     pair.sender.iface.set_am_handler(PONG, |_| {});
-    for index in 0..COUNT {
-        pair.retry("a send", || number(&pair.to, PING, index)).expect("a send");
+    for (index, ep) in (0..COUNT).zip(senders.iter().cycle()) {
+        pair.retry("a send", || number(ep, PING, index)).expect("a send");
     }
     pair.until("all messages", || count.get() == COUNT);
     let (levels, bytes) = most.get();

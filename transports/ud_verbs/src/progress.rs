@@ -19,6 +19,10 @@ use crate::proto::{ConnectionId, Discard, Event, Failure, Header, Ready, Receive
 /// Active message ids end here.
 const AM_IDS: u8 = 32;
 
+/// How deep handlers and completions may be nested that call progress. One with the progress around it takes a few kilobytes of stack, and as
+/// many may be nested as messages have arrived.
+const NESTING: u32 = 16;
+
 impl UdIface {
     /// Makes progress; returns how many events it handled.
     #[inline]
@@ -35,6 +39,9 @@ impl UdIface {
     /// sent first.
     #[inline(never)]
     fn handle(&self, guard: &Guard<'_, Core>) -> u32 {
+        if is_deepest(guard) {
+            return self.keep_alive(guard);
+        }
         let (was_left, deferred) = guard.with(|core| (!core.pending_work.is_none(), core.take_deferred()));
         let mut count = 0;
         if let Some(id) = deferred {
@@ -45,6 +52,15 @@ impl UdIface {
             return count;
         }
         count + self.do_pending_work(guard)
+    }
+
+    /// Does what the timers do for an application that makes no progress: the calls further up deliver what has arrived.
+    #[cold]
+    fn keep_alive(&self, guard: &Guard<'_, Core>) -> u32 {
+        if self.shared.lock.take_due() {
+            guard.with(Core::tick);
+        }
+        0
     }
 
     /// Leaves pending work to the next progress, if nothing waits for it; returns whether it did.
@@ -110,8 +126,12 @@ impl UdIface {
     /// Makes progress until `done`, for an operation on a connection that is done at its return.
     ///
     /// # Errors
-    /// [`Error::TIMED_OUT`] if that takes longer than `get_timeout`.
+    /// [`Error::TIMED_OUT`] if that takes longer than `get_timeout`; [`Error::NO_RESOURCE`] where handlers are nested as deep as they may be.
     pub(crate) fn wait_for(&self, id: ConnectionId, done: &dyn Fn() -> bool) -> Result<(), Error> {
+        if is_deepest(&self.shared.enter()) && !done() {
+            // Nothing is received as deep as this.
+            return Err(Error::NO_RESOURCE);
+        }
         let guard = self.shared.enter();
         let limit = u64::try_from(self.get_timeout.as_nanos()).unwrap_or(u64::MAX);
         let end = guard.with(|core| {
@@ -333,4 +353,10 @@ impl UdIface {
         let _ = guard.with(|core| core.table.remove(id));
         self.targets.forget(id);
     }
+}
+
+/// Whether a handler runs inside as many others as it may.
+#[inline]
+fn is_deepest(guard: &Guard<'_, Core>) -> bool {
+    guard.depth() > NESTING
 }

@@ -152,6 +152,12 @@ impl<T> Guard<'_, T> {
     pub(crate) fn with<R>(&self, work: impl FnOnce(&mut T) -> R) -> R {
         self.lock.borrow(work)
     }
+
+    /// How often the worker's thread is inside, this time included.
+    #[inline]
+    pub(crate) fn depth(&self) -> u32 {
+        self.lock.depth.get()
+    }
 }
 
 impl<T> Drop for Guard<'_, T> {
