@@ -149,19 +149,30 @@ fn show_and_keep(pipe: impl Read) -> String {
     kept
 }
 
-/// The lines that name the tests that failed, and the places and messages of panics; the first of them, if there are many.
+/// The lines that name the tests that failed, and the places and messages of panics, which the suite's runner has below the names; the
+/// first of them, if there are many.
 fn telling(printed: &str) -> Vec<&str> {
     const LINES: usize = 40;
     /// With the line of a panic.
     const AFTER_PANIC: usize = 2;
+    /// With the line that names a test at the end, where its reason is.
+    const AFTER_NAME: usize = 6;
     const ENDINGS: &[&str] = &["FAIL [", "TIMEOUT [", "LEAK-FAIL [", "SIGABRT [", "SIGSEGV ["];
     let mut more = 0;
     let mut told = Vec::new();
     for line in printed.lines() {
-        let panics = line.contains("panicked at");
-        more = if panics { AFTER_PANIC + 1 } else { more };
-        let names = ENDINGS.iter().any(|ending| line.trim_start().starts_with(ending));
-        if (more > 0 || names || line.ends_with("... FAILED")) && !told.contains(&line) {
+        let is_panic = line.contains("panicked at");
+        let is_reason = line.starts_with("---- ") && line.ends_with(" ----");
+        if is_panic {
+            more = AFTER_PANIC + 1;
+        } else if is_reason {
+            more = AFTER_NAME + 1;
+        } else if line == "failures:" {
+            more = 0;
+        }
+        let names = ENDINGS.iter().any(|ending| line.trim_start().starts_with(ending))
+            || line.contains(" hangs: not done after ");
+        if (more > 0 || names || line.ends_with("... FAILED")) && !line.is_empty() && !told.contains(&line) {
             told.push(line);
         }
         more = more.saturating_sub(1);
@@ -336,6 +347,15 @@ mod tests {
         let told = telling(printed).join("|");
         let expected = "  FAIL [ 0.2s] (1/2) uct-net::net_idle asleep|thread 'x' panicked at a.rs:1:2:|left: 1|right: 2|\
                         test b ... FAILED";
+        assert_eq!(told, expected);
+
+        let printed = "test tcp/lo[plugin]::a case ... FAILED\n\nfailures:\n\n\
+                       ---- tcp/lo[plugin]::a case ----\nassertion failed\n  left: 1 (tests/src/a.rs:1:2)\n\n\n\
+                       failures:\n    tcp/lo[plugin]::a case\n\ntest result: FAILED. 0 passed; 1 failed\n\
+                       tcp/lo[plugin]::b hangs: not done after 60 s; the run is ended\n";
+        let told = telling(printed).join("|");
+        let expected = "test tcp/lo[plugin]::a case ... FAILED|---- tcp/lo[plugin]::a case ----|assertion failed|\
+                        \x20 left: 1 (tests/src/a.rs:1:2)|tcp/lo[plugin]::b hangs: not done after 60 s; the run is ended";
         assert_eq!(told, expected);
 
         let mut tests = Command::new("sh");
