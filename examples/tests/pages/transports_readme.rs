@@ -105,8 +105,11 @@ fn copy_others(from: &Path, to: &Path, is_top: bool) {
             (entry.path(), entry.file_name())
         };
         let text = name.to_string_lossy();
-        let is_ours =
-            || ["uct", "ucs", "xtask"].iter().any(|ours| text.trim_start_matches("lib").starts_with(ours));
+        let is_ours = || {
+            ["uct", "ucs", "softverbs", "xtask"]
+                .iter()
+                .any(|ours| text.trim_start_matches("lib").starts_with(ours))
+        };
         let is_program = || text.contains('-') && !text.contains('.');
         let to = to.join(&name);
         if is_top && is_ours() || to.exists() && !path.is_dir() {
@@ -114,12 +117,19 @@ fn copy_others(from: &Path, to: &Path, is_top: bool) {
         }
         if path.is_dir() {
             copy_others(&path, &to, false);
+        } else if is_library(&text) && fs::hard_link(&path, &to).is_ok() {
+            // A compiler replaces such a file, and never writes into it; the copies of a workspace would be a gigabyte.
         } else if !(is_top && is_program()) {
             let modified = fs::metadata(&path).unwrap().modified().unwrap();
             fs::copy(&path, &to).unwrap();
             fs::File::options().write(true).open(&to).unwrap().set_modified(modified).unwrap();
         }
     }
+}
+
+/// What a compiler makes of a crate.
+fn is_library(name: &str) -> bool {
+    [".rlib", ".rmeta", ".so"].iter().any(|end| name.ends_with(end))
 }
 
 /// Runs a block of commands as the page has them, in the project.
@@ -138,7 +148,10 @@ fn shell(project: &Path, commands: &str) -> String {
     }
     command.args(["-e", "-c", commands]).current_dir(project).env("PATH", path);
     command.env("UCT_NET_DEVICES", "lo").env("UCT_TEST_SOAK_SECONDS", "1");
-    command.env("CARGO_NET_OFFLINE", "true").env("CARGO_PROFILE_DEV_DEBUG", "0");
+    command
+        .env("CARGO_NET_OFFLINE", "true")
+        .env("CARGO_PROFILE_DEV_DEBUG", "0")
+        .env("CARGO_INCREMENTAL", "0");
     command.stdin(Stdio::null()).stdout(file.try_clone().unwrap()).stderr(file);
     let mut child = command.spawn().unwrap();
     let deadline = Instant::now() + LIMIT;
