@@ -70,6 +70,7 @@ pub mod local;
 mod options;
 mod polling;
 mod proto;
+pub mod protocol;
 mod threads;
 #[cfg(feature = "tls")]
 mod tls;

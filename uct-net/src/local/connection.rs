@@ -12,7 +12,9 @@ use std::time::Duration;
 use ucs::text::PeerLines;
 use uct_host::{Ep, Grant, Iface};
 
+use super::conn::delivery::Sink;
 use super::conn::{Conn, Ticket};
+use super::lane::{InPlace, Lane};
 use super::message::Message;
 use super::net::NetHandle;
 use super::reactor::Sleep;
@@ -156,6 +158,48 @@ impl Connection {
     /// `Ep::get_short`, which blocks, returns `TIMED_OUT`.
     pub fn endpoint(&self) -> &Ep {
         &self.inner.conn.lane().expect("a connection has a lane").ep
+    }
+
+    /// For protocols of libraries: has what arrives go to the sink, each fragment straight from the buffer of the transport, in place of [`Connection::recv`].
+    /// Fragments that have arrived already are delivered before this returns. A message of the peer's [`Connection::send`] that is longer than the
+    /// peer's [`Connection::fragment`] comes in several fragments, each message of its [`Connection::try_send`] in one.
+    ///
+    /// Returns false if the connection has a sink already; it keeps that one.
+    pub fn deliver_to(&self, sink: Rc<dyn Sink>) -> bool {
+        self.inner.conn.deliver_to(sink)
+    }
+
+    /// Gives the peer credit back for fragments that the sink has taken with [`Credit::Held`](super::Credit::Held): the sum of their
+    /// [`Fragment::credit`](super::Fragment::credit). May be called by a sink.
+    pub fn release(&self, credit: u32) {
+        self.inner.conn.release(credit);
+    }
+
+    /// Sends a message of a header and the caller's bytes, up to [`Connection::fragment`] bytes together, as one fragment, at once or not at all. The bytes are
+    /// copied straight to the transport's buffer, and not used afterwards. Returns false, and sends nothing, if there is no credit or room now: the
+    /// sink is told when there may be ([`Sink::writable`]).
+    ///
+    /// # Errors
+    /// The connection has failed or is closed. `INVALID_PARAM`: the message is longer than [`Connection::fragment`], and the connection goes on.
+    pub fn try_send(&self, head: &[u8], parts: &[&[u8]]) -> Result<bool> {
+        self.inner.conn.try_send_parts(head, parts)
+    }
+
+    /// The longest message of [`Connection::try_send`], in bytes.
+    pub fn fragment(&self) -> usize {
+        self.inner.conn.lane().map_or(0, Lane::fragment)
+    }
+
+    /// Whether everything that was handed over so far gets to the peer without further progress of this side: the transport has passed it to the
+    /// peer's memory or to the system.
+    pub fn has_left(&self) -> bool {
+        self.inner.conn.has_all_left() && self.inner.net.is_sent()
+    }
+
+    /// Reads of the peer's memory that the device, the processor or the kernel carries out: the domain whose memory and keys they take. `None`
+    /// if the transport has none, or emulates them by messages.
+    pub fn in_place(&self) -> Option<&InPlace> {
+        self.inner.conn.lane()?.large.as_ref()
     }
 
     /// Sends a message of up to the peer's [`crate::NetOptions::max_message`] bytes. Done when the transport has it, and a large one that goes

@@ -3,6 +3,7 @@
 use std::ops::RangeInclusive;
 use std::os::fd::OwnedFd;
 
+use smallvec::SmallVec;
 use ucs::memory::copy;
 use uct_host::cm::{CmEp, CmToken};
 use uct_host::{
@@ -32,12 +33,13 @@ pub(crate) struct Lane {
     pub(crate) large: Option<InPlace>,
 }
 
-/// Reading memory of the peer in place.
+/// Reading memory of the peer in place: see [`Connection::in_place`](super::Connection::in_place).
 #[derive(Clone, Debug)]
-pub(crate) struct InPlace {
-    pub(crate) domain: MemoryDomain,
+pub struct InPlace {
+    /// Registers memory, and unpacks the keys of the peer's.
+    pub domain: MemoryDomain,
     /// How many bytes one operation reads.
-    pub(crate) sizes: RangeInclusive<usize>,
+    pub sizes: RangeInclusive<usize>,
 }
 
 /// An endpoint that may need the address of the peer's endpoint before it can send.
@@ -150,5 +152,32 @@ impl Lane {
             HEADER + ENVELOPE + payload.len()
         };
         self.ep.am_bcopy(AM_ID, SendFlags::empty(), pack).map(|_length| ())
+    }
+
+    /// As [`Lane::send`], of a message in parts, which are `length` bytes together.
+    pub(crate) fn send_parts(
+        &self,
+        envelope: Envelope,
+        head: &[u8],
+        parts: &[&[u8]],
+        length: usize,
+    ) -> Result<(), Status> {
+        let envelope = envelope.to_bytes(self.peer);
+        if length <= self.short {
+            let mut message = [0; ENVELOPE + SHORT];
+            message[..ENVELOPE].copy_from_slice(&envelope);
+            let mut end = ENVELOPE;
+            for part in std::iter::once(&head).chain(parts) {
+                message[end..end + part.len()].copy_from_slice(part);
+                end += part.len();
+            }
+            return self.ep.am_short(AM_ID, self.peer.header(), &message[..end]);
+        }
+        let mut start = [0; HEADER + ENVELOPE];
+        start[..HEADER].copy_from_slice(&self.peer.header().to_ne_bytes());
+        start[HEADER..].copy_from_slice(&envelope);
+        let mut all = SmallVec::<[&[u8]; 8]>::from_slice(&[&start, head]);
+        all.extend_from_slice(parts);
+        self.ep.am_bcopy_iov(AM_ID, SendFlags::empty(), &all).map(|_length| ())
     }
 }

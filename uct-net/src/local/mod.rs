@@ -44,9 +44,10 @@ pub(crate) mod transfer;
 #[cfg(feature = "tls")]
 mod wrapped;
 
+pub use conn::delivery::{Credit, Fragment, Sink};
 pub use connect::Connect;
 pub use connection::{Close, Connection, Explanation, Recv, Send, Stream, Within};
-pub use lane::AM_ID;
+pub use lane::{AM_ID, InPlace};
 pub use listen::{Incoming, Listen, Listener};
 pub use message::Message;
 pub use net::Net;

@@ -288,9 +288,35 @@ impl NetInner {
 
     /// One pass: what has arrived, what is to be sent, and now and then sockets and timers. Returns whether there was anything.
     pub(crate) fn turn(&self) -> bool {
+        let is_busy = self.turn_transports();
+        self.turn_sockets(is_busy)
+    }
+
+    /// As [`NetInner::turn`], and looks at sockets only if `looks`, or while something needs it: a look is a system call.
+    pub(crate) fn turn_looking(&self, looks: bool) -> bool {
+        let is_busy = self.turn_transports();
+        if self.reactor.has_handshakes() || self.has_pumps() {
+            return self.turn_sockets(is_busy);
+        }
+        if looks {
+            let _ = self.check_fork();
+            return self.reactor.turn(Duration::ZERO).unwrap_or(false) | is_busy;
+        }
+        let is_due = self.looks.is_over(SOCKETS_INTERVAL) && self.reactor.fire();
+        is_due | is_busy
+    }
+
+    /// What has arrived, and what is to be sent.
+    #[inline(always)]
+    fn turn_transports(&self) -> bool {
         let mut is_busy = self.worker.progress() > 0;
         is_busy |= self.pump_due(is_busy);
         self.end_lingering();
+        is_busy
+    }
+
+    #[inline(always)]
+    fn turn_sockets(&self, mut is_busy: bool) -> bool {
         let passes = self.passes.get().wrapping_add(1);
         self.passes.set(passes);
         let is_answer_due = !is_busy && self.reactor.has_handshakes();
@@ -378,7 +404,7 @@ impl NetInner {
     }
 
     /// Whether the system has what the transports have sent.
-    fn is_sent(&self) -> bool {
+    pub(crate) fn is_sent(&self) -> bool {
         #[cfg(feature = "tls")]
         return self.pumps.is_flushed();
         #[cfg(not(feature = "tls"))]
@@ -555,14 +581,24 @@ impl NetInner {
     }
 
     fn receive(&self, message: AmMessage<'_>) {
-        let Some(header) = message.header() else { return self.strays.add("it is not of this protocol") };
+        // Not the whole: where the peer can write to it, that would be a copy.
+        let mut start = [0; HEADER + ENVELOPE];
+        let length = message.len().min(start.len());
+        match message.first() {
+            Some(first) => start = first,
+            None => message.read(0, &mut start[..length]),
+        }
+        let start = &start[..length];
+        let Some(header) = start.first_chunk().map(|header| u64::from_ne_bytes(*header)) else {
+            return self.strays.add("it is not of this protocol");
+        };
         let connections = self.connections.borrow();
         let conn = connections.get(Token::from_header(header).index());
         let Some(conn) = conn.filter(|conn| conn.token().header() == header).cloned() else {
             return self.strays.add("this side has no such connection");
         };
         drop(connections);
-        match Envelope::from_bytes(message.get(HEADER..).unwrap_or_default(), conn.token()) {
+        match Envelope::from_bytes(&start[HEADER..], conn.token()) {
             Ok(envelope) => conn.receive(envelope, HEADER + ENVELOPE, message),
             Err(NoEnvelope::Foreign) => self.strays.add("this side has no such connection"),
             Err(NoEnvelope::Malformed) => conn.broken("it sent a message that is not of this protocol"),

@@ -165,7 +165,8 @@ impl Reactor {
         self.first_timer().map(|due| due.saturating_duration_since(Instant::now()))
     }
 
-    fn fire(&self) -> bool {
+    /// Wakes the tasks whose timers are due. Returns whether there were any.
+    pub(crate) fn fire(&self) -> bool {
         let mut fired = false;
         loop {
             let mut timers = self.timers.borrow_mut();

@@ -31,6 +31,11 @@ impl Assembly {
         self.bytes.is_some()
     }
 
+    /// The parts so far, which are given up here.
+    pub(crate) fn take(&mut self) -> Option<Vec<u8>> {
+        self.bytes.take()
+    }
+
     /// Adds a part.
     pub(crate) fn part(&mut self, part: &[u8], limit: usize) -> Result<(), Refused> {
         self.put_together(part, limit).map(|bytes| self.bytes = Some(bytes))

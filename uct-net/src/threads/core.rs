@@ -8,7 +8,8 @@
 
 use std::cell::Cell;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::rc::Weak;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, TryLockError};
 use std::time::{Duration, Instant};
 
@@ -60,6 +61,12 @@ pub(crate) struct Core {
     /// For threads in `block_on`.
     pub(super) sleepers: Sleepers,
     pub(super) wait: Wait,
+    /// How often a thread has entered that comes again soon ([`Inside::note_poll`]). Written under the lock.
+    polls: AtomicU64,
+    /// No such thread comes for now.
+    is_handed_over: AtomicBool,
+    /// A socket is ready; the thread that polls looks at them.
+    is_look_due: AtomicBool,
     /// A task drives it, and no thread does.
     #[cfg(feature = "tokio")]
     is_in_task: AtomicBool,
@@ -73,7 +80,17 @@ impl<T> Gone for Held<T> {}
 
 struct State {
     net: Option<Held<NetHandle>>,
+    hooks: Held<Vec<Weak<dyn Hook>>>,
     duty: Duty,
+}
+
+/// What takes part in each turn.
+pub(super) trait Hook {
+    /// Does what is due. Returns whether there was anything.
+    fn turn(&self) -> bool;
+
+    /// Whether there is something to do before a thread may sleep.
+    fn is_due(&self) -> bool;
 }
 
 /// What drives the engine while the lock is free.
@@ -113,12 +130,14 @@ impl Core {
         // core: what leaves it is `Send` or `Confined`. Connection managers are for any thread (`UctCmOps`). Either no transport is
         // bound to a thread, or there are `jobs`: then this thread alone takes the lock (`Engine::enter`, `Core::try_enter`).
         let net = unsafe { Held::new(net) };
+        // SAFETY: hooks are used and dropped under the lock alone, as what makes them promises (`Installed::new`).
+        let hooks = unsafe { Held::new(Vec::new()) };
         let restricted = PendingWork::new();
         if is_bound {
             restricted.add(WorkSource::Owner);
         }
         Ok(Arc::new(Core {
-            state: Mutex::new(State { net: Some(net), duty: Duty::default() }),
+            state: Mutex::new(State { net: Some(net), hooks, duty: Duty::default() }),
             restricted,
             fork: ForkGuard::new(),
             jobs: is_bound.then(Jobs::default),
@@ -130,6 +149,9 @@ impl Core {
             doorbell,
             sleepers,
             wait,
+            polls: AtomicU64::new(0),
+            is_handed_over: AtomicBool::new(false),
+            is_look_due: AtomicBool::new(false),
             #[cfg(feature = "tokio")]
             is_in_task: AtomicBool::new(false),
             is_closing: AtomicBool::new(false),
@@ -257,6 +279,20 @@ impl Core {
         self.is_closing.load(Ordering::Acquire)
     }
 
+    /// Whether threads that come again soon have entered since `seen`, which it sets, and none says that it stops.
+    pub(super) fn is_polled(&self, seen: &mut u64) -> bool {
+        // SYNC: a poll that is missed is seen after the next nap.
+        let polls = self.polls.load(Ordering::Relaxed);
+        // SYNC: as above; a thread that hands over rings the doorbell as well.
+        std::mem::replace(seen, polls) != polls && !self.is_handed_over.load(Ordering::Relaxed)
+    }
+
+    /// Has the thread that polls look at the sockets.
+    pub(super) fn request_look(&self) {
+        // SYNC: one that is missed is made after the next nap.
+        self.is_look_due.store(true, Ordering::Relaxed);
+    }
+
     pub(super) fn fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
@@ -316,7 +352,54 @@ impl Inside<'_> {
 
     /// Progress. Returns whether there was anything.
     pub(crate) fn turn(&mut self) -> bool {
-        self.net().turn()
+        self.net().turn() | self.run_hooks()
+    }
+
+    /// As [`Inside::turn`], of a thread that polls: it looks at sockets only when the driver's thread has found one ready.
+    pub(super) fn turn_without_looks(&mut self) -> bool {
+        // SYNC: as in `request_look`. The flag is mostly down, and a load is cheaper than a swap.
+        let is_due = self.core.is_look_due.load(Ordering::Relaxed);
+        if is_due {
+            // SYNC: as above.
+            self.core.is_look_due.store(false, Ordering::Relaxed);
+        }
+        self.net().turn_looking(is_due) | self.run_hooks()
+    }
+
+    fn run_hooks(&mut self) -> bool {
+        let state = self.state.as_mut().expect("held until it leaves");
+        if state.hooks.get().is_empty() {
+            return false;
+        }
+        let mut is_busy = false;
+        state.hooks.get_mut().retain(|hook| {
+            let hook = hook.upgrade();
+            is_busy |= hook.as_ref().is_some_and(|hook| hook.turn());
+            hook.is_some()
+        });
+        is_busy
+    }
+
+    pub(super) fn add_hook(&mut self, hook: Weak<dyn Hook>) {
+        self.state.as_mut().expect("held until it leaves").hooks.get_mut().push(hook);
+    }
+
+    /// The caller comes again soon: the driver's thread leaves the engine to it.
+    pub(super) fn note_poll(&mut self) {
+        // SYNC: written under the lock alone, and read by the driver's thread at any time.
+        self.core.polls.store(self.core.polls.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        // SYNC: as above.
+        if self.core.is_handed_over.load(Ordering::Relaxed) {
+            // SYNC: as above.
+            self.core.is_handed_over.store(false, Ordering::Relaxed);
+        }
+    }
+
+    /// No caller comes again soon: the driver's thread takes over at once.
+    pub(super) fn hand_over(&mut self) {
+        // SYNC: ahead of the doorbell, which this thread rings when it leaves.
+        self.core.is_handed_over.store(true, Ordering::Relaxed);
+        self.duty_mut().is_napping = false;
     }
 
     /// Wakes those whose sockets and timers are due. Returns whether there was anything.
@@ -349,11 +432,25 @@ impl Inside<'_> {
 
     /// Arms everything; false if there is something to do first.
     pub(super) fn arm(&mut self) -> bool {
-        if !self.net().prepare_to_sleep() {
+        if !self.net().prepare_to_sleep() || self.has_due_hook() {
             return false;
         }
         self.leaves = Leaves::Armed;
         true
+    }
+
+    fn has_due_hook(&self) -> bool {
+        let state = self.state.as_ref().expect("held until it leaves");
+        state.hooks.get().iter().any(|hook| hook.upgrade().is_some_and(|hook| hook.is_due()))
+    }
+
+    /// The driver's thread naps from now on, while others poll.
+    pub(super) fn nap(&mut self) {
+        let duty = self.duty_mut();
+        duty.spinning -= 1;
+        duty.is_roused = false;
+        duty.is_napping = true;
+        self.leaves = Leaves::Returns;
     }
 
     /// When a thread that sleeps has to wake by itself.

@@ -1,6 +1,6 @@
 //! Threads that drive the engine: one of its own, and those in `block_on`, for which that one stands aside.
 
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, BorrowedFd};
 use std::pin::{Pin, pin};
 use std::sync::{Arc, mpsc};
 use std::task::{Context, Poll, Waker};
@@ -18,6 +18,8 @@ use crate::options::NetOptions;
 
 /// How long the driver's thread sleeps at most while handles use the engine: each use may take back what was armed.
 const NAP: Duration = Duration::from_micros(100);
+/// How long it sleeps at a time while another thread polls.
+const POLLED_NAP: Duration = Duration::from_millis(1);
 /// Enough for progress and for wakers of a runtime.
 const STACK_SIZE: usize = 1 << 20;
 
@@ -91,9 +93,13 @@ pub(super) enum Step {
 
 fn drive(core: &Core) {
     let mut idle = Idle::new(core.wait);
-    let mut uses = 0;
+    let (mut uses, mut polls) = (0, 0);
     while !core.is_closing() {
         if core.jobs.as_ref().is_some_and(Jobs::work) {
+            idle.reset();
+        }
+        if core.is_polled(&mut polls) {
+            stand_by(core, &mut polls);
             idle.reset();
         }
         match core.step(&mut idle, Driver::Thread(&mut uses)) {
@@ -109,6 +115,24 @@ fn drive(core: &Core) {
             }
         }
     }
+}
+
+/// Naps while another thread polls: until that stops, or the doorbell is rung. It takes no lock meanwhile.
+fn stand_by(core: &Core, polls: &mut u64) {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+    core.enter().nap();
+    let is_ready = |fd: BorrowedFd<'_>, limit: Duration| {
+        let limit = Timespec::try_from(limit).ok();
+        poll(&mut [PollFd::from_borrowed_fd(fd, PollFlags::IN)], limit.as_ref()).is_ok_and(|ready| ready > 0)
+    };
+    while !is_ready(core.doorbell.as_fd(), POLLED_NAP) && core.is_polled(polls) {
+        if is_ready(core.fd(), Duration::ZERO) {
+            core.request_look();
+        }
+    }
+    core.doorbell.drain();
+    core.enter().begin();
 }
 
 /// Sleeps until the engine has something to do, the thread is woken, or it is time.

@@ -95,6 +95,10 @@ impl Entered<'_> {
     pub(super) fn engine(&self) -> &Arc<Engine> {
         self.engine
     }
+
+    pub(super) fn core(&self) -> &Arc<Core> {
+        &self.engine.core
+    }
 }
 
 impl<'a> Deref for Entered<'a> {

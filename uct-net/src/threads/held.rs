@@ -21,4 +21,9 @@ impl<T> Held<T> {
     pub(crate) fn get(&self) -> &T {
         &self.0
     }
+
+    /// As [`Held::get`].
+    pub(crate) fn get_mut(&mut self) -> &mut T {
+        &mut self.0
+    }
 }

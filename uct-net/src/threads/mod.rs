@@ -18,9 +18,11 @@ mod message;
 mod net;
 mod operation;
 mod outside;
+pub(crate) mod protocol;
 mod remote;
 mod sleeper;
 mod streams;
+mod tasks;
 #[cfg(test)]
 mod tests;
 #[cfg(feature = "tokio")]

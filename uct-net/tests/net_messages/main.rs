@@ -20,6 +20,7 @@ mod memory_ends;
 mod memory_of_the_net;
 mod messages;
 mod outside_progress;
+mod protocols;
 mod reports;
 mod threads;
 mod threads_memory;

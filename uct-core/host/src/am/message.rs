@@ -110,6 +110,40 @@ impl<'a> AmMessage<'a> {
         self.get(size_of::<u64>()..).unwrap_or(&[])
     }
 
+    /// The first `N` bytes, straight from where the transport has them; `None` if there are fewer.
+    #[inline]
+    pub fn first<const N: usize>(&self) -> Option<[u8; N]> {
+        // SAFETY: so many bytes are readable until the handler returns (`UctAmCallback`), and bytes have any alignment.
+        (self.length >= N).then(|| unsafe { self.data.cast::<[u8; N]>().as_ptr().read_volatile() })
+    }
+
+    /// Copies bytes from `offset` on, straight from where the transport has them: one copy, where using the message as a slice may make another.
+    /// What the peer can write may be different each time that it is read.
+    ///
+    /// # Panics
+    /// If they end beyond the message.
+    #[inline]
+    pub fn read(&self, offset: usize, target: &mut [u8]) {
+        // SAFETY: a slice is writable and no part of the transport's buffer.
+        unsafe { self.read_raw(offset, target.as_mut_ptr(), target.len()) };
+    }
+
+    /// As [`AmMessage::read`], to memory to which there is no reference.
+    ///
+    /// # Panics
+    /// If the bytes end beyond the message.
+    ///
+    /// # Safety
+    /// `target` is writable for `length` bytes, and the message no part of it.
+    #[inline]
+    pub unsafe fn read_raw(&self, offset: usize, target: *mut u8, length: usize) {
+        assert!(offset <= self.length && length <= self.length - offset, "bytes beyond a message");
+        // SAFETY: the offset is within the message.
+        let source = unsafe { self.data.as_ptr().add(offset) };
+        // SAFETY: the data are readable until the handler returns (`UctAmCallback`); the rest is the caller's promise.
+        unsafe { ucs::memory::copy_raw(target, source, length) };
+    }
+
     /// The interface that received the message. With it a handler can connect to the sender, whose address is in the message if
     /// the sender put it there; a handler that captured the interface or an endpoint would keep the interface open.
     pub fn iface(&self) -> Iface {

@@ -60,11 +60,21 @@ impl Conn {
         if self.lane.get().is_none_or(|lane| lane.ep.failure().is_some()) {
             return true;
         }
-        let is_flushed = || {
-            let flushed = self.lane.get().map(|lane| lane.ep.flush(Flush::empty(), None));
-            !matches!(flushed, Some(Ok(Posted::InProgress) | Err(Status::NO_RESOURCE)))
-        };
-        has_ended && is_flushed()
+        has_ended && self.is_flushed()
+    }
+
+    /// Whether the transport has nothing left that it needs progress for.
+    fn is_flushed(&self) -> bool {
+        let flushed = self.lane.get().map(|lane| lane.ep.flush(Flush::empty(), None));
+        !matches!(flushed, Some(Ok(Posted::InProgress) | Err(Status::NO_RESOURCE)))
+    }
+
+    /// Whether all that was handed over has left this side.
+    pub(crate) fn has_all_left(&self) -> bool {
+        let state = self.state.borrow();
+        let is_queued = !state.outgoing.is_empty() || !state.control.is_empty();
+        drop(state);
+        !is_queued && self.is_flushed()
     }
 
     /// Why it ended, once it has; registers the caller if not.
@@ -191,7 +201,7 @@ impl Conn {
             state.failure.get_or_insert(error);
             state.readers.take().and(state.writers.take())
         };
-        if self.has_moves() {
+        if self.has_moves() || self.sink.get().is_some() {
             self.become_due();
         }
         wakers.wake_later(&self.agenda);

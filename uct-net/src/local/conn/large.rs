@@ -218,6 +218,10 @@ impl Conn {
         if is_deaf {
             return End::Taken(None);
         }
+        if self.sink.get().is_some() {
+            // It takes fragments.
+            return End::Refused;
+        }
         if !self.state.borrow().has_room_for(&offer) || self.waits_for_room.get() {
             return End::Later(offer);
         }

@@ -3,6 +3,7 @@
 //! Handlers of messages run inside the transports. They queue and wake, and send nothing: what they find to send makes the
 //! connection due, and [`Conn::pump`] sends it after the transports have returned.
 
+pub(crate) mod delivery;
 mod end;
 mod large;
 mod moves;
@@ -24,6 +25,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 #[cfg(feature = "tls")]
 use std::task::Waker;
 
+use self::delivery::Sink;
 pub(crate) use self::large::Large;
 pub(crate) use self::moves::{MAX_BLOCKS, MAX_NOTICE, Moves, Part};
 pub(crate) use self::operations::Entry;
@@ -74,6 +76,11 @@ pub(crate) struct Conn {
     is_forgotten: Cell<bool>,
     #[cfg(feature = "tls")]
     pump: OnceCell<Waker>,
+    /// Takes what arrives, in place of the queue.
+    sink: OnceCell<Rc<dyn Sink>>,
+    /// The sink waits for credit or room.
+    is_blocked: Cell<bool>,
+    has_told_end: Cell<bool>,
     /// Why the lane fails, if that is known before the transport notices.
     broken_lane: OnceCell<Error>,
     state: RefCell<State>,
@@ -113,6 +120,9 @@ impl Conn {
             is_forgotten: Cell::new(false),
             #[cfg(feature = "tls")]
             pump: OnceCell::new(),
+            sink: OnceCell::new(),
+            is_blocked: Cell::new(false),
+            has_told_end: Cell::new(false),
             broken_lane: OnceCell::new(),
             state,
         })
@@ -205,6 +215,7 @@ impl Conn {
             writers.wake();
         }
         self.wake_for_room();
+        self.serve_sink();
     }
 }
 

@@ -24,12 +24,17 @@ use crate::proto::window::cost;
 const MAX_CONTROL: usize = 8;
 /// Most pieces of memory that a peer shares ahead of what the application has taken.
 const MAX_SHARED: usize = 64;
-const TOO_LONG: &str = "its message is longer than this side takes";
+pub(super) const TOO_LONG: &str = "its message is longer than this side takes";
 
 impl Conn {
     /// A message arrived; its payload begins at `start`. Runs inside a transport.
     pub(crate) fn receive(self: &Rc<Conn>, envelope: Envelope, start: usize, message: AmMessage<'_>) {
-        let outcome = self.state.borrow_mut().receive(self, envelope, start, message);
+        let outcome = match self.sink.get() {
+            Some(sink) if matches!(envelope.kind, Kind::Part | Kind::Last) => self
+                .receive_for(&**sink, envelope, start, &message)
+                .map(|is_due| Received { is_due, wakers: Wakers::default() }),
+            _ => self.state.borrow_mut().receive(self, envelope, start, message),
+        };
         match outcome {
             Ok(Received { is_due, wakers }) => {
                 if is_due {
@@ -152,7 +157,7 @@ struct Received {
 }
 
 /// Why a message is not taken in.
-enum Problem {
+pub(super) enum Problem {
     /// What the peer did wrong.
     Mistake(&'static str),
     NoMemory,
@@ -174,26 +179,26 @@ impl From<Refused> for Problem {
 }
 
 impl State {
-    /// Takes in a message of the peer's.
-    fn receive(
+    /// Accounts for a message of the peer's. Returns whether there is more room to send than before, or `None` if the connection has failed.
+    #[inline(always)]
+    pub(super) fn arrives(
         &mut self,
         conn: &Conn,
         envelope: Envelope,
-        start: usize,
-        message: AmMessage<'_>,
-    ) -> Result<Received, Problem> {
+        length: usize,
+        all: usize,
+    ) -> Result<Option<bool>, Problem> {
         if self.failure.is_some() {
-            return Ok(Received { is_due: false, wakers: Wakers::default() });
+            return Ok(None);
         }
         self.arrived.operations += 1;
-        self.arrived.bytes += message.len() as u64;
+        self.arrived.bytes += all as u64;
         let room = self.send.room();
         // Ahead of the lane the peer's window is not known; what it grants then, its later messages repeat.
         if conn.lane().is_some() && !self.send.grant(envelope.granted) {
             return Err("it granted more than its window".into());
         }
         let has_room = self.send.room() != room;
-        let length = message.len() - start;
         if envelope.kind.is_charged() {
             if self.fin.has_come {
                 return Err("it sent a message after its end".into());
@@ -205,6 +210,21 @@ impl State {
                 return Err("it sent a message ahead of one that it offered".into());
             }
         }
+        Ok(Some(has_room))
+    }
+
+    /// Takes in a message of the peer's.
+    fn receive(
+        &mut self,
+        conn: &Conn,
+        envelope: Envelope,
+        start: usize,
+        message: AmMessage<'_>,
+    ) -> Result<Received, Problem> {
+        let length = message.len() - start;
+        let Some(has_room) = self.arrives(conn, envelope, length, message.len())? else {
+            return Ok(Received { is_due: false, wakers: Wakers::default() });
+        };
         let mut wakers = Wakers::default();
         let mut is_due = !self.outgoing.is_empty();
         match envelope.kind {
@@ -312,6 +332,8 @@ impl State {
         let is_given_back =
             self.assembly.is_begun() || self.fin.wanted == Some(true) || envelope.kind == Kind::Share;
         is_due |= self.receive.is_due() && is_given_back;
+        // The sink is told of room and of the end.
+        is_due |= conn.sink.get().is_some() && (has_room || self.fin.has_come || self.failure.is_some());
         Ok(Received { is_due, wakers })
     }
 }

@@ -231,8 +231,8 @@ impl Conn {
         }
         if has_left {
             self.agenda.rouse();
-            if self.has_moves() {
-                // A notification may be what has left.
+            if self.has_moves() || self.is_blocked.get() {
+                // A notification may be what has left, or what was ahead of the sink's next message.
                 self.become_due();
             }
             let writers = self.state.borrow_mut().writers.take();

@@ -29,6 +29,10 @@ pub(super) struct State {
     pub(super) assembly: Assembly,
     /// What the parts of the message that is being assembled cost, as far as the sender was not given it back.
     pub(super) assembly_cost: u32,
+    /// Bytes that the sink has been given of a message whose last fragment has not come.
+    pub(super) delivered: usize,
+    /// Credit that the sink holds back.
+    pub(super) held: u32,
     /// A large message that the peer offers.
     pub(super) offer: Option<Offer>,
     /// Memory of messages that left, registered still.
@@ -87,6 +91,8 @@ impl State {
             arrived: Count::default(),
             assembly: Assembly::new(buffers),
             assembly_cost: 0,
+            delivered: 0,
+            held: 0,
             offer: None,
             retired: Vec::new(),
             shared: VecDeque::new(),
