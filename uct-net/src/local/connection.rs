@@ -14,7 +14,7 @@ use uct_host::{Ep, Grant, Iface};
 
 use super::conn::delivery::Sink;
 use super::conn::{Conn, Ticket};
-use super::lane::{InPlace, Lane};
+use super::lane::InPlace;
 use super::message::Message;
 use super::net::NetHandle;
 use super::reactor::Sleep;
@@ -187,7 +187,7 @@ impl Connection {
 
     /// The longest message of [`Connection::try_send`], in bytes.
     pub fn fragment(&self) -> usize {
-        self.inner.conn.lane().map_or(0, Lane::fragment)
+        self.inner.conn.longest_fragment()
     }
 
     /// Whether everything that was handed over so far gets to the peer without further progress of this side: the transport has passed it to the

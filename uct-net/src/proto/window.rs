@@ -34,6 +34,11 @@ impl SendWindow {
         self.granted.wrapping_sub(self.sent).checked_sub(OVERHEAD).map(|room| room as usize)
     }
 
+    /// The largest payload that may ever be sent.
+    pub(crate) fn longest(&self) -> usize {
+        self.largest.saturating_sub(OVERHEAD) as usize
+    }
+
     /// Counts a message that was sent.
     pub(crate) fn take(&mut self, payload: usize) {
         self.sent = self.sent.wrapping_add(cost(payload));

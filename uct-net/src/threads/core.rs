@@ -279,11 +279,16 @@ impl Core {
         self.is_closing.load(Ordering::Acquire)
     }
 
+    /// How often a thread has entered that comes again soon.
+    pub(super) fn polls(&self) -> u64 {
+        // SYNC: one that is missed is seen after the next nap.
+        self.polls.load(Ordering::Relaxed)
+    }
+
     /// Whether threads that come again soon have entered since `seen`, which it sets, and none says that it stops.
     pub(super) fn is_polled(&self, seen: &mut u64) -> bool {
-        // SYNC: a poll that is missed is seen after the next nap.
-        let polls = self.polls.load(Ordering::Relaxed);
-        // SYNC: as above; a thread that hands over rings the doorbell as well.
+        let polls = self.polls();
+        // SYNC: as there; a thread that hands over rings the doorbell as well.
         std::mem::replace(seen, polls) != polls && !self.is_handed_over.load(Ordering::Relaxed)
     }
 

@@ -6,6 +6,7 @@ use std::sync::{Arc, mpsc};
 use std::task::{Context, Poll, Waker};
 use std::time::{Duration, Instant};
 
+use smallvec::SmallVec;
 use ucs::event_set::EventFd;
 
 use super::core::Core;
@@ -14,7 +15,7 @@ use super::sleeper::wait_for;
 use crate::error::{Error, Result, Stage};
 use crate::local::net::Idle;
 use crate::local::reactor::CHILD_SLEEP;
-use crate::options::NetOptions;
+use crate::options::{NetOptions, Wait};
 
 /// How long the driver's thread sleeps at most while handles use the engine: each use may take back what was armed.
 const NAP: Duration = Duration::from_micros(100);
@@ -93,14 +94,17 @@ pub(super) enum Step {
 
 fn drive(core: &Core) {
     let mut idle = Idle::new(core.wait);
-    let (mut uses, mut polls) = (0, 0);
+    let (mut uses, mut polls) = (0, core.polls());
     while !core.is_closing() {
         if core.jobs.as_ref().is_some_and(Jobs::work) {
             idle.reset();
         }
         if core.is_polled(&mut polls) {
-            stand_by(core, &mut polls);
+            core.enter().nap();
+            stand_by(core, None, &mut polls);
+            core.enter().begin();
             idle.reset();
+            continue;
         }
         match core.step(&mut idle, Driver::Thread(&mut uses)) {
             Step::Busy | Step::Early => std::hint::spin_loop(),
@@ -117,22 +121,33 @@ fn drive(core: &Core) {
     }
 }
 
-/// Naps while another thread polls: until that stops, or the doorbell is rung. It takes no lock meanwhile.
-fn stand_by(core: &Core, polls: &mut u64) {
-    use rustix::event::{PollFd, PollFlags, Timespec, poll};
-
-    core.enter().nap();
-    let is_ready = |fd: BorrowedFd<'_>, limit: Duration| {
-        let limit = Timespec::try_from(limit).ok();
-        poll(&mut [PollFd::from_borrowed_fd(fd, PollFlags::IN)], limit.as_ref()).is_ok_and(|ready| ready > 0)
-    };
-    while !is_ready(core.doorbell.as_fd(), POLLED_NAP) && core.is_polled(polls) {
-        if is_ready(core.fd(), Duration::ZERO) {
+/// Naps while another thread polls: until that stops, the doorbell is rung, or the thread is woken. It takes no lock meanwhile. The thread
+/// does not count as awake meanwhile ([`Inside::nap`](super::core::Inside::nap)).
+fn stand_by(core: &Core, own: Option<&EventFd>, polls: &mut u64) {
+    loop {
+        let is_rung = is_ready([Some(core.doorbell.as_fd()), own.map(AsFd::as_fd)], POLLED_NAP);
+        if is_rung || !core.is_polled(polls) {
+            break;
+        }
+        if is_ready([Some(core.fd()), None], Duration::ZERO) {
             core.request_look();
         }
     }
     core.doorbell.drain();
-    core.enter().begin();
+    if let Some(own) = own {
+        own.drain();
+    }
+}
+
+/// Whether one of the descriptors is readable, within this time.
+fn is_ready(fds: [Option<BorrowedFd<'_>>; 2], limit: Duration) -> bool {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+    let limit = Timespec::try_from(limit).ok();
+    let mut watched: SmallVec<[PollFd<'_>; 2]> =
+        fds.into_iter().flatten().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)).collect();
+    // An interruption ends the nap: the caller looks and naps again.
+    poll(&mut watched, limit.as_ref()).is_ok_and(|ready| ready > 0)
 }
 
 /// Sleeps until the engine has something to do, the thread is woken, or it is time.
@@ -211,7 +226,7 @@ pub(super) fn block_on<F: Future>(core: &Core, future: F) -> F::Output {
     let waker = thread.waker();
     let mut context = Context::from_waker(&waker);
     let mut foreground = None;
-    let mut idle = Idle::new(core.wait);
+    let (mut idle, mut polls) = (Idle::new(core.wait), core.polls());
     loop {
         if thread.take() {
             if let Poll::Ready(output) = future.as_mut().poll(&mut context) {
@@ -230,6 +245,15 @@ pub(super) fn block_on<F: Future>(core: &Core, future: F) -> F::Output {
         }
         // A future that is ready at once needs no driver.
         foreground.get_or_insert_with(|| Foreground::new(core));
+        if core.wait != Wait::Spin && core.is_polled(&mut polls) {
+            core.enter().nap();
+            thread.sleep(None, |own, _until| match own {
+                Some(_) => stand_by(core, own, &mut polls),
+                None => std::thread::sleep(POLLED_NAP),
+            });
+            core.enter().begin();
+            continue;
+        }
         if let Step::Sleep(until) = core.step(&mut idle, Driver::Foreground) {
             thread.sleep(until, |own, until| sleep(core, own, until));
             core.enter().begin();

@@ -11,7 +11,7 @@ use uct_host::AmMessage;
 use super::Conn;
 use super::receive::{Problem, TOO_LONG};
 use super::state::{State, closed};
-use crate::error::Error;
+use crate::error::{Error, Stage};
 use crate::proto::envelope::{Envelope, Kind};
 use crate::proto::window::cost;
 
@@ -187,7 +187,7 @@ impl Conn {
                 return Err(TOO_LONG.into());
             }
             state.delivered = if is_last { 0 } else { state.delivered + length };
-            has_room || !state.outgoing.is_empty()
+            has_room && (self.is_blocked() || !state.outgoing.is_empty())
         };
         let fragment = Fragment { place: Place::Transport(message, start), is_last };
         let credit = sink.deliver(&fragment);
@@ -225,6 +225,11 @@ impl Conn {
         }
     }
 
+    /// The longest message of [`Conn::try_send_parts`].
+    pub(crate) fn longest_fragment(&self) -> usize {
+        self.lane.get().map_or(0, |lane| lane.fragment().min(self.state.borrow().send.longest()))
+    }
+
     /// Sends a message of several parts, all together in one of the transport's; false if there is no credit or room for it now, or something is ahead
     /// of it.
     pub(crate) fn try_send_parts(self: &Rc<Conn>, head: &[u8], parts: &[&[u8]]) -> Result<bool, Error> {
@@ -233,9 +238,13 @@ impl Conn {
         let envelope = {
             let mut state = self.state.borrow_mut();
             state.check_sendable(&self.peer)?;
-            let fits = state.outgoing.is_empty() && state.send.room().is_some_and(|room| length <= room);
-            if !fits || self.waits_for_room.get() {
-                self.is_blocked.set(true);
+            if length > lane.fragment().min(state.send.longest()) {
+                let reason =
+                    format!("a message of {length} bytes is longer than a fragment of this connection");
+                return Err(Error::new(Stage::Connected, &*self.peer, Status::INVALID_PARAM, reason));
+            }
+            if !state.takes(length) || self.waits_for_room.get() {
+                self.blocked.set(Some(length));
                 return Ok(false);
             }
             state.send.take(length);
@@ -249,7 +258,7 @@ impl Conn {
             }
             Err(Status::NO_RESOURCE) => {
                 self.state.borrow_mut().send.give_back(length);
-                self.is_blocked.set(true);
+                self.blocked.set(Some(length));
                 if !self.wait_for_transport(lane) {
                     self.become_due();
                 }
@@ -259,11 +268,19 @@ impl Conn {
         }
     }
 
+    /// Whether the sink waits for credit or room.
+    pub(super) fn is_blocked(&self) -> bool {
+        self.blocked.get().is_some()
+    }
+
     /// Tells the sink of room and of the end. Not to be called inside a transport.
     pub(super) fn serve_sink(&self) {
         let Some(sink) = self.sink.get() else { return };
-        if self.is_blocked.get() && !self.waits_for_room.get() {
-            self.is_blocked.set(false);
+        if let Some(length) = self.blocked.get()
+            && !self.waits_for_room.get()
+            && self.state.borrow().takes(length)
+        {
+            self.blocked.set(None);
             sink.writable();
         }
         if self.has_told_end.get() {
@@ -278,6 +295,11 @@ impl Conn {
 }
 
 impl State {
+    /// Whether there is credit for a message of this length, and nothing ahead of it.
+    fn takes(&self, length: usize) -> bool {
+        self.outgoing.is_empty() && self.send.room().is_some_and(|room| length <= room)
+    }
+
     /// Why nothing follows, for a sink.
     fn why_ended(&self, peer: &str) -> Option<Error> {
         match () {

@@ -78,8 +78,8 @@ pub(crate) struct Conn {
     pump: OnceCell<Waker>,
     /// Takes what arrives, in place of the queue.
     sink: OnceCell<Rc<dyn Sink>>,
-    /// The sink waits for credit or room.
-    is_blocked: Cell<bool>,
+    /// The sink waits for credit and room, for a message of this length.
+    blocked: Cell<Option<usize>>,
     has_told_end: Cell<bool>,
     /// Why the lane fails, if that is known before the transport notices.
     broken_lane: OnceCell<Error>,
@@ -121,7 +121,7 @@ impl Conn {
             #[cfg(feature = "tls")]
             pump: OnceCell::new(),
             sink: OnceCell::new(),
-            is_blocked: Cell::new(false),
+            blocked: Cell::new(None),
             has_told_end: Cell::new(false),
             broken_lane: OnceCell::new(),
             state,

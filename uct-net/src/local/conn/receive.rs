@@ -332,8 +332,9 @@ impl State {
         let is_given_back =
             self.assembly.is_begun() || self.fin.wanted == Some(true) || envelope.kind == Kind::Share;
         is_due |= self.receive.is_due() && is_given_back;
-        // The sink is told of room and of the end.
-        is_due |= conn.sink.get().is_some() && (has_room || self.fin.has_come || self.failure.is_some());
+        // A sink is told of room, and of the end.
+        is_due |= has_room && conn.is_blocked();
+        is_due |= conn.sink.get().is_some() && matches!(envelope.kind, Kind::Fin | Kind::Abort);
         Ok(Received { is_due, wakers })
     }
 }

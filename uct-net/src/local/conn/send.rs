@@ -231,7 +231,7 @@ impl Conn {
         }
         if has_left {
             self.agenda.rouse();
-            if self.has_moves() || self.is_blocked.get() {
+            if self.has_moves() || self.is_blocked() {
                 // A notification may be what has left, or what was ahead of the sink's next message.
                 self.become_due();
             }
