@@ -27,6 +27,9 @@ const INSTALLED: &[&str] = match option_env!("UCT_BUILD_PLUGIN_DIR") {
     None => &["/usr/local/lib/uct", "/usr/lib/uct"],
 };
 
+/// `libuct_fi.so`, which cargo leaves beside the plugins, is this project's provider for libfabric.
+const NO_PLUGIN: &str = "fi";
+
 /// A file whose name is that of a plugin.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct PluginFile {
@@ -135,7 +138,7 @@ fn look(named: &Path, directory: &Path, trust: &Trust, found: &mut Found) -> std
 fn plugin_name(path: &Path) -> Option<&str> {
     let name = path.file_name()?.to_str()?.strip_prefix("libuct_")?.strip_suffix(".so")?;
     let plain = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
-    plain.then_some(name)
+    (plain && name != NO_PLUGIN).then_some(name)
 }
 
 /// What is searched without being asked for, in this order.
@@ -215,6 +218,12 @@ mod tests {
         ] {
             assert_eq!(plugins_beside(&directory.path().join(program)), directory.path().join(plugins));
         }
+    }
+
+    #[test]
+    fn the_provider_for_libfabric_is_no_plugin() {
+        assert_eq!(plugin_name(Path::new("/lib/libuct_tcp.so")), Some("tcp"));
+        assert_eq!(plugin_name(Path::new("/lib/libuct_fi.so")), None);
     }
 
     #[test]
