@@ -1,6 +1,7 @@
 //! Which blocks a transfer moves.
 
 use std::fmt;
+use std::ops::{ControlFlow, Range};
 use std::sync::Arc;
 
 use crate::proto::varint;
@@ -101,6 +102,15 @@ impl Blocks {
     /// All blocks, by number.
     pub fn iter(&self) -> impl Iterator<Item = Block> + '_ {
         (0..self.len()).map_while(|number| self.get(number))
+    }
+
+    /// Calls `each` with the blocks of these numbers, which there are, until it breaks.
+    #[inline]
+    pub(crate) fn each(&self, numbers: Range<usize>, each: impl FnMut(Block) -> ControlFlow<()>) {
+        let _ = match &self.shape {
+            Shape::Regular(stride) => numbers.map(|number| stride.block(number)).try_for_each(each),
+            Shape::List(list) => list[numbers].iter().copied().try_for_each(each),
+        };
     }
 
     /// The blocks of these numbers, in this order: of a list that was prepared once, those that a request needs.

@@ -8,4 +8,5 @@ mod outcome;
 
 pub(crate) use blocks::Direction;
 pub use blocks::{BadBlocks, Block, Blocks, Stride};
+pub(crate) use outcome::mark;
 pub use outcome::{Moved, Receipt};

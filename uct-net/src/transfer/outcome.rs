@@ -1,6 +1,7 @@
 //! What became of a transfer.
 
 use std::fmt;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -28,6 +29,16 @@ pub struct Moved {
     bits: Box<[u64]>,
     blocks: usize,
     failed: Box<[(usize, Status)]>,
+}
+
+/// Sets the bits of the blocks of these numbers.
+pub(crate) fn mark(bits: &mut [u64], numbers: Range<usize>) {
+    let mut at = numbers.start;
+    while at < numbers.end {
+        let count = (64 - at % 64).min(numbers.end - at);
+        bits[at / 64] |= u64::MAX >> (64 - count) << (at % 64);
+        at += count;
+    }
 }
 
 impl Moved {
@@ -83,6 +94,21 @@ impl fmt::Debug for Moved {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_bits_of_a_range_are_set_and_no_others() {
+        for (start, end) in
+            [(0, 0), (5, 5), (0, 1), (63, 64), (0, 64), (3, 61), (60, 70), (64, 128), (1, 191)]
+        {
+            let mut bits = [0; 3];
+            mark(&mut bits, start..end);
+            let is_set = |number: usize| bits[number / 64] >> (number % 64) & 1 == 1;
+            assert!(
+                (0..192).all(|number| is_set(number) == (start..end).contains(&number)),
+                "{start}..{end}"
+            );
+        }
+    }
 
     #[test]
     fn each_block_has_its_status() {

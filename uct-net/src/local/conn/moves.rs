@@ -5,6 +5,7 @@
 //! by block, which shows which of them fail: a put or get may be repeated.
 
 use std::cell::RefCell;
+use std::ops::{ControlFlow, Range};
 use std::rc::Rc;
 use std::sync::Arc;
 use std::task::{Context, Poll, Waker};
@@ -22,17 +23,17 @@ use super::state::Ticket;
 use crate::error::Error;
 use crate::proto::course::{Course, Step};
 use crate::proto::envelope::Kind;
-use crate::transfer::{Blocks, Direction, Moved, Receipt};
+use crate::transfer::{Blocks, Direction, Moved, Receipt, mark};
 
 /// Longest data of a notification, in bytes.
 pub(crate) const MAX_NOTICE: usize = 1024;
 /// Most blocks of a transfer: their description may be a peer's, and a few bytes of it describe any number.
 pub(crate) const MAX_BLOCKS: usize = 1 << 24;
 /// Most operations, and about how many bytes, that a connection starts before others have their turn.
-const TURN: usize = 16;
+const TURN: usize = 64;
 const TURN_BYTES: usize = 256 << 10;
 /// Most blocks of a group.
-const GROUP: usize = 16;
+const GROUP: usize = 64;
 /// Most groups in flight, and about how many bytes: what keeps a lane busy. More would only fall out of the caches meanwhile.
 const GROUPS: usize = 16;
 const IN_FLIGHT: usize = 2 << 20;
@@ -121,6 +122,16 @@ enum Filled {
     Full,
     /// The transport has no room.
     NoRoom,
+}
+
+type Pieces = [Piece; TURN];
+
+/// Operations that go to the transport by one call.
+struct Batch {
+    operations: usize,
+    bytes: usize,
+    /// The place behind the last.
+    behind: Cursor,
 }
 
 /// What a transfer still may do in this turn.
@@ -288,50 +299,50 @@ impl Moves {
         cursor
     }
 
-    /// The next operations from a place on, of one part and ahead of block `limit`, with the place behind each.
-    fn pieces(
-        &self,
-        mut cursor: Cursor,
-        limit: usize,
-        turn: &Turn,
-        pieces: &mut SmallVec<[Piece; TURN]>,
-        ends: &mut SmallVec<[Cursor; TURN]>,
-    ) {
-        let Part { remote, blocks, .. } = &self.parts[cursor.part];
-        let mut bytes = 0;
-        while cursor.number < limit && bytes < turn.bytes.max(1) {
-            let Some(block) = blocks.get(cursor.block) else { break };
-            let left = block.length - cursor.offset;
-            let length = usize::try_from(left).unwrap_or(usize::MAX).min(self.most);
-            // The blocks are within both memories.
-            let local = (block.local + cursor.offset) as usize;
-            let at = remote.address() + block.remote + cursor.offset;
-            let behind = if length as u64 == left {
-                Cursor { block: cursor.block + 1, number: cursor.number + 1, offset: 0, ..cursor }
-            } else {
-                Cursor { offset: cursor.offset + length as u64, ..cursor }
-            };
-            let room = turn.operations.min(TURN) - pieces.len();
-            match pieces.last_mut() {
-                // Its neighbour.
-                Some(last)
-                    if last.local + last.length == local
-                        && last.remote + last.length as u64 == at
-                        && last.length + length <= self.most =>
-                {
-                    last.length += length;
-                    ends.pop();
+    /// The next operations from a place on, of one part and ahead of block `limit`: at most `most` of them, and about so many bytes.
+    fn batch(&self, from: Cursor, limit: usize, most: usize, bytes: usize, pieces: &mut Pieces) -> Batch {
+        let Part { remote, blocks, .. } = &self.parts[from.part];
+        let (base, longest) = (remote.address(), self.most);
+        let (mut number, mut offset, mut moved) = (from.number, from.offset, 0);
+        let (mut free, mut last) = (pieces[..most].iter_mut(), None::<&mut Piece>);
+        blocks.each(from.block..from.block + (limit - number), |block| {
+            loop {
+                let left = block.length - offset;
+                let length = usize::try_from(left).unwrap_or(usize::MAX).min(longest);
+                // The blocks are within both memories.
+                let local = (block.local + offset) as usize;
+                let at = base + block.remote + offset;
+                match &mut last {
+                    // Its neighbour.
+                    Some(last)
+                        if last.local + last.length == local
+                            && last.remote + last.length as u64 == at
+                            && last.length + length <= longest =>
+                    {
+                        last.length += length;
+                    }
+                    // Nothing to move.
+                    _ if length == 0 => {}
+                    last => {
+                        let Some(piece) = free.next() else { return ControlFlow::Break(()) };
+                        *piece = Piece { local, remote: at, length };
+                        *last = Some(piece);
+                    }
                 }
-                Some(_) if length == 0 => drop(ends.pop()),
-                // Nothing to move, and no operation to remember it by.
-                None if length == 0 => return ends.push(behind),
-                _ if room == 0 => return,
-                _ => pieces.push(Piece { local, remote: at, length }),
+                moved += length;
+                let is_whole = length as u64 == left;
+                (number, offset) = if is_whole { (number + 1, 0) } else { (number, offset + length as u64) };
+                if moved >= bytes {
+                    return ControlFlow::Break(());
+                }
+                if is_whole {
+                    return ControlFlow::Continue(());
+                }
             }
-            ends.push(behind);
-            cursor = behind;
-            bytes += length;
-        }
+        });
+        let block = from.block + (number - from.number);
+        let behind = Cursor { part: from.part, block, number, offset };
+        Batch { operations: most - free.len(), bytes: moved, behind }
     }
 }
 
@@ -411,7 +422,7 @@ impl Running {
             match outcome {
                 Ok(()) => {
                     self.course.moved(blocks.len());
-                    blocks.for_each(|number| self.moved[number / 64] |= 1 << (number % 64));
+                    mark(&mut self.moved, blocks);
                 }
                 Err(status) => self.group_failed(blocks, is_again, status, lane, conn),
             }
@@ -420,7 +431,7 @@ impl Running {
 
     fn group_failed(
         &mut self,
-        blocks: std::ops::Range<usize>,
+        blocks: Range<usize>,
         is_again: bool,
         status: Status,
         lane: &Lane,
@@ -452,38 +463,38 @@ impl Running {
             }
             self.in_flight -= std::mem::take(&mut group.bytes);
         }
-        let (mut pieces, mut ends) = (SmallVec::<[Piece; TURN]>::new(), SmallVec::<[Cursor; TURN]>::new());
-        moves.pieces(group.cursor, group.limit, turn, &mut pieces, &mut ends);
-        let part = &moves.parts[group.cursor.part];
-        let (memory, key) = (&part.memory, part.remote.key());
+        let mut pieces = [Piece { local: 0, remote: 0, length: 0 }; TURN];
+        let (before, limit, most) = (group.cursor, group.limit, turn.bytes);
+        let mut batch = moves.batch(before, limit, turn.operations.min(TURN), most, &mut pieces);
+        let operations = batch.operations;
+        let part = &moves.parts[before.part];
+        let (memory, key, wanted) = (&part.memory, part.remote.key(), &pieces[..operations]);
         let posted = match moves.direction {
-            _ if pieces.is_empty() => None,
-            Direction::Get => Some(lane.ep.get_blocks(memory, key, &pieces, &group.completion)),
-            Direction::Put => Some(lane.ep.put_blocks(memory, key, &pieces, &group.completion)),
+            _ if operations == 0 => None,
+            Direction::Get => Some(lane.ep.get_blocks(memory, key, wanted, &group.completion)),
+            Direction::Put => Some(lane.ep.put_blocks(memory, key, wanted, &group.completion)),
         };
         let (started, refused) = match posted {
-            None => (ends.len(), None),
-            Some(Ok(batch)) => (batch.started, batch.refused),
+            None => (0, None),
+            Some(Ok(posted)) => (posted.started, posted.refused),
             Some(Err(status)) => (0, Some(status)),
         };
-        let before = group.cursor;
-        if let Some(behind) = started.checked_sub(1) {
-            group.cursor = ends[behind];
+        if started < operations {
+            batch = moves.batch(before, limit, started, most, &mut pieces);
         }
-        let bytes: usize = pieces.iter().take(started).map(|piece| piece.length).sum();
-        let failure = refused.filter(|status| *status != Status::NO_RESOURCE);
-        if let Some(status) = failure {
+        if let Some(status) = refused.filter(|status| *status != Status::NO_RESOURCE) {
             // The group is over with the blocks of this operation.
             group.refused = Some(status);
-            let end = ends[started];
+            let end = moves.batch(before, limit, started + 1, most, &mut pieces).behind;
             let next = Cursor { block: end.block + 1, number: end.number + 1, offset: 0, ..end };
-            group.cursor = if end.offset > 0 { next } else { end };
-            group.limit = group.cursor.number;
+            batch.behind = if end.offset > 0 { next } else { end };
+            group.limit = batch.behind.number;
         }
-        group.bytes += bytes;
-        self.in_flight += bytes;
-        turn.operations = turn.operations.saturating_sub(pieces.len().max(1));
-        turn.bytes = turn.bytes.saturating_sub(bytes);
+        group.cursor = batch.behind;
+        group.bytes += batch.bytes;
+        self.in_flight += batch.bytes;
+        turn.operations = turn.operations.saturating_sub(operations.max(1));
+        turn.bytes = turn.bytes.saturating_sub(batch.bytes);
         let count = |cursor: Cursor| cursor.number + usize::from(cursor.offset > 0);
         let is_full = group.cursor.number >= group.limit && group.cursor.offset == 0;
         if is_full {
