@@ -243,7 +243,7 @@ impl Net {
         let mut future = pin!(future.into_future());
         let waker = Waker::from(Arc::clone(&net.wake));
         let mut context = TaskContext::from_waker(&waker);
-        let mut idle = Idle::new(net.wait.get()).sleeping_cheaply();
+        let mut idle = Idle::new(net.wait.get());
         let mut is_first = true;
         loop {
             if std::mem::take(&mut is_first) || net.wake.take() {
@@ -328,7 +328,7 @@ impl NetInner {
         };
         if self.looks.is_over(most) {
             let _ = self.check_fork();
-            is_busy |= self.reactor.turn(Duration::ZERO).unwrap_or(false);
+            is_busy |= self.reactor.look();
         }
         is_busy | self.pump_wrapped()
     }
@@ -635,7 +635,6 @@ pub(crate) struct Idle {
     passes: u32,
     since: Option<Instant>,
     sleep: Sleep,
-    is_cheap: bool,
 }
 
 /// Whether the thread has slept since then.
@@ -650,12 +649,7 @@ enum Sleep {
 
 impl Idle {
     pub(crate) fn new(wait: Wait) -> Idle {
-        Idle { wait, passes: 0, since: None, sleep: Sleep::None, is_cheap: false }
-    }
-
-    /// A sleep is a system call or two: the thread may sleep sooner than the options say, where polling is no use.
-    pub(crate) fn sleeping_cheaply(self) -> Idle {
-        Idle { is_cheap: true, ..self }
+        Idle { wait, passes: 0, since: None, sleep: Sleep::None }
     }
 
     /// There is something to do that is not the network's.
@@ -690,8 +684,7 @@ impl Idle {
             Wait::Sleep => true,
             Wait::Adaptive(usual) => {
                 let least = if net.reactor.has_handshakes() { HANDSHAKE_POLLING } else { Duration::ZERO };
-                let shortest = if self.is_cheap { least } else { least.max(usual) };
-                let limit = net.polling.get().limit(usual).max(shortest);
+                let limit = net.polling.get().limit(usual).max(least);
                 let is_over = self.since.get_or_insert_with(Instant::now).elapsed() >= limit;
                 if is_over && self.sleep == Sleep::None {
                     let next = net.reactor.next_timer();

@@ -101,18 +101,30 @@ impl Reactor {
     /// Wakes the tasks that wait for sockets that are ready and for timers that are due. Waits up to `limit`, and no longer than to the next
     /// timer. Returns whether there was anything.
     pub(crate) fn turn(&self, limit: Duration) -> Result<bool, SystemError> {
+        self.wait(limit).map(|(has_woken, is_worker_ready)| has_woken || is_worker_ready)
+    }
+
+    /// As [`Reactor::turn`], at once. Returns whether a task was woken: what the worker has to do is found by its progress, and its descriptor may
+    /// be readable for a while after that.
+    pub(crate) fn look(&self) -> bool {
+        self.wait(Duration::ZERO).is_ok_and(|(has_woken, _)| has_woken)
+    }
+
+    /// Whether it woke tasks, and whether the worker is ready.
+    fn wait(&self, limit: Duration) -> Result<(bool, bool), SystemError> {
         let limit = self.next_timer().map_or(limit, |next| limit.min(next));
         if self.check_fork().is_err() {
             std::thread::sleep(limit.min(CHILD_SLEEP));
-            return Ok(self.fire());
+            return Ok((self.fire(), false));
         }
         let mut buffer = EventBuffer::<64>::new();
-        let mut woken = false;
+        let (mut has_woken, mut is_worker_ready) = (false, false);
         for event in self.set.wait(&mut buffer, Some(limit))? {
-            woken = true;
             if event.data == WORKER {
+                is_worker_ready = true;
                 continue;
             }
+            has_woken = true;
             let wakers = self.sources.borrow().get(event.data as usize).cloned();
             let Some(wakers) = wakers else { continue };
             let is_error = event.events.contains(Events::ERROR);
@@ -123,7 +135,7 @@ impl Reactor {
                 wakers.write.is_ready();
             }
         }
-        Ok(self.fire() || woken)
+        Ok((self.fire() || has_woken, is_worker_ready))
     }
 
     /// A driver sleeps from now on, unless a task of the same thread finds something for it to do.

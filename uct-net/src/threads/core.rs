@@ -409,7 +409,7 @@ impl Inside<'_> {
 
     /// Wakes those whose sockets and timers are due. Returns whether there was anything.
     pub(super) fn look_at_sockets(&mut self) -> bool {
-        self.net().reactor.turn(Duration::ZERO).unwrap_or(false)
+        self.net().reactor.look()
     }
 
     /// Whether a thread is awake that makes progress all the time.

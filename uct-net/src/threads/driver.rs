@@ -161,8 +161,11 @@ fn sleep(core: &Core, own: Option<&EventFd>, until: Option<Instant>) {
     let mut watched = [engine, doorbell, own_fd].map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
     // An interruption ends the sleep: the caller looks and sleeps again.
     let _ = poll(&mut watched, limit.as_ref());
-    core.doorbell.drain();
-    if let Some(own) = own {
+    let [_, is_rung, is_woken] = watched.map(|fd| !fd.revents().is_empty());
+    if is_rung {
+        core.doorbell.drain();
+    }
+    if let Some(own) = own.filter(|_| is_woken) {
         own.drain();
     }
 }
