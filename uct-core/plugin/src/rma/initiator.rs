@@ -2,11 +2,12 @@
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
+use std::ptr::NonNull;
 
 use ucs::{Error, Result};
 
 use super::operation::{Destination, Notify, Operation, Waiter};
-use super::wire::{Malformed, Opcode, Request, Response, ResponseKind};
+use super::wire::{Malformed, Opcode, RESPONSE_HEADER, Request, Response, ResponseKind};
 use crate::atomic::{Atomic, OldValue};
 use crate::attr::AtomicOp;
 use crate::completion::{Completion, Outcome};
@@ -75,6 +76,17 @@ struct Get {
     length: usize,
     requested: usize,
     received: usize,
+}
+
+/// The response to a get, whose data a transport receives straight to where they belong.
+#[derive(Clone, Copy, Debug)]
+pub struct Arriving(Response);
+
+impl Arriving {
+    /// Bytes of its data.
+    pub fn length(&self) -> usize {
+        self.0.length as usize
+    }
 }
 
 /// An operation that has ended and is to be notified, with no borrow held.
@@ -275,6 +287,45 @@ impl Initiator {
     /// No request was made for such a response: the connection is to be closed.
     pub fn answer(&self, frame: &[u8]) -> Result<u32, Malformed> {
         let (response, data) = Response::read(frame)?;
+        self.answered(response, Some(data))
+    }
+
+    /// The response that has begun to arrive, if it has data that belong to one place in memory, with those of them that are in `frame`: header
+    /// and data as far as they have come. `length` is that of the whole frame. Everything else is for [`Initiator::answer`] once it is whole.
+    pub fn arriving<'a>(&self, frame: &'a [u8], length: usize) -> Option<(Arriving, &'a [u8])> {
+        let (response, data) = Response::read_header(frame).ok()?;
+        let arriving = Arriving(response);
+        let is_whole = response.kind == ResponseKind::Data
+            && RESPONSE_HEADER + arriving.length() == length
+            && data.len() <= arriving.length();
+        (is_whole && self.place(&arriving).is_some()).then_some((arriving, data))
+    }
+
+    /// Where the data of a response go. The place is valid and writable for all of them until code of the host runs, which may end the get: then
+    /// they go nowhere, and this is `None`.
+    pub fn place(&self, arriving: &Arriving) -> Option<NonNull<u8>> {
+        let Arriving(Response { sequence, .. }) = arriving;
+        let is_behind = |other: u32| sequence.wrapping_sub(other).cast_signed() >= 0;
+        self.entries.borrow().iter().find_map(|entry| match &entry.kind {
+            Kind::Get(get) if entry.error.is_none() && is_behind(entry.first) => {
+                let expected = (get.requested - get.received).min(self.limits.get_segment);
+                let is_expected = !is_behind(entry.last.wrapping_add(1)) && arriving.length() == expected;
+                is_expected.then(|| get.destination.place(get.received, expected)).flatten()
+            }
+            _ => None,
+        })
+    }
+
+    /// As [`Initiator::answer`], when all data of the response are where they belong.
+    ///
+    /// # Errors
+    /// As [`Initiator::answer`].
+    pub fn arrived(&self, arriving: &Arriving) -> Result<u32, Malformed> {
+        self.answered(arriving.0, None)
+    }
+
+    /// Handles a response; without data if these are where they belong.
+    fn answered(&self, response: Response, data: Option<&[u8]>) -> Result<u32, Malformed> {
         if (response.sequence.wrapping_sub(self.next.get()).cast_signed()) >= 0 {
             return Err(Malformed("a response to a request that was not made"));
         }
@@ -291,7 +342,12 @@ impl Initiator {
     }
 
     /// The next operation that the response ends.
-    fn step(&self, response: &Response, data: &[u8], taken: &mut bool) -> Result<Option<Ended>, Malformed> {
+    fn step(
+        &self,
+        response: &Response,
+        data: Option<&[u8]>,
+        taken: &mut bool,
+    ) -> Result<Option<Ended>, Malformed> {
         let mut entries = self.entries.borrow_mut();
         loop {
             let Some(front) = entries.front_mut() else { return self.left(response, *taken) };
@@ -331,7 +387,8 @@ impl Initiator {
     }
 
     /// Handles the contents of a response to one of the entry's requests.
-    fn take(&self, entry: &mut Entry, response: &Response, data: &[u8]) -> Result<(), Malformed> {
+    fn take(&self, entry: &mut Entry, response: &Response, data: Option<&[u8]>) -> Result<(), Malformed> {
+        let length = response.length as usize;
         if response.kind == ResponseKind::Error {
             let error = response.error();
             entry.error.get_or_insert(error);
@@ -348,26 +405,26 @@ impl Initiator {
         match (&mut entry.kind, response.kind) {
             (Kind::Get(get), ResponseKind::Data) => {
                 let expected = (get.requested - get.received).min(self.limits.get_segment);
-                if data.len() != expected {
+                if length != expected {
                     return Err(Malformed("the response to a get has another length than was requested"));
                 }
-                if entry.error.is_none() {
+                if let Some(data) = data.filter(|_| entry.error.is_none()) {
                     get.destination.write(get.received, data, get.length);
                 }
                 get.received += expected;
                 self.returned(expected);
             }
             (Kind::Fetch(old, _), ResponseKind::Value)
-                if old.as_ref().is_some_and(|old| old.bytes() == data.len()) =>
+                if old.as_ref().is_some_and(|old| old.bytes() == length) =>
             {
                 let mut value = [0; 8];
-                value[..data.len()].copy_from_slice(data);
+                value[..length].copy_from_slice(data.unwrap_or_default());
                 if let Some(old) = old.take() {
                     // SAFETY: the operation ends after this.
                     unsafe { old.write(u64::from_le_bytes(value)) };
                 }
             }
-            (Kind::Cancelled, ResponseKind::Data) => self.returned(data.len()),
+            (Kind::Cancelled, ResponseKind::Data) => self.returned(length),
             (Kind::Cancelled, _)
             | (Kind::Quiet | Kind::Pieces | Kind::Acknowledged(_), ResponseKind::Acknowledgement) => {}
             _ => return Err(Malformed("a response of another kind than the request")),

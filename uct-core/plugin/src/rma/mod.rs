@@ -36,7 +36,7 @@ mod tests;
 pub use crate::traits::RemoteAccess;
 pub use access::{ByRegion, ByTransport};
 pub use driver::{ByRequests, Payload, RemoteLimits, Requests};
-pub use initiator::{Initiator, Limits};
+pub use initiator::{Arriving, Initiator, Limits};
 pub use operation::{Destination, Notify, Operation, Waiter};
 pub use target::{Answer, Target};
 pub use wire::{

@@ -145,6 +145,14 @@ impl Destination {
         Destination(Kind::Unpack(unpack, Vec::new()))
     }
 
+    /// Where the `length` bytes from `offset` on belong, if that is one place in memory.
+    pub(super) fn place(&self, offset: usize, length: usize) -> Option<NonNull<u8>> {
+        let Kind::Block(start, all) = self.0 else { return None };
+        let is_inside = offset <= all && length <= all - offset;
+        // SAFETY: the offset is inside the block, or right behind it.
+        is_inside.then(|| unsafe { start.add(offset) })
+    }
+
     /// The get is complete: passes the data to the application's callback, if there is one.
     pub(super) fn finish(self) {
         if let Kind::Unpack(unpack, collected) = self.0 {

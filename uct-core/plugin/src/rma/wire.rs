@@ -252,6 +252,15 @@ impl Response {
 
     /// Reads a whole response; returns its data too.
     pub fn read(frame: &[u8]) -> Result<(Response, &[u8]), Malformed> {
+        let (response, data) = Response::read_header(frame)?;
+        if data.len() != response.length as usize {
+            return Err(Malformed("a response has another length than its header says"));
+        }
+        Ok((response, data))
+    }
+
+    /// Reads the header of a response whose data may not have arrived; returns those that have, too.
+    pub(super) fn read_header(frame: &[u8]) -> Result<(Response, &[u8]), Malformed> {
         let Some((header, data)) = frame.split_first_chunk::<RESPONSE_HEADER>() else {
             return Err(Malformed("a response is shorter than its header"));
         };
@@ -264,9 +273,6 @@ impl Response {
         };
         let status = Status::from_raw(half(header, 8).cast_signed());
         let length = half(header, 12);
-        if data.len() != length as usize {
-            return Err(Malformed("a response has another length than its header says"));
-        }
         if (kind == ResponseKind::Error) != status.is_error() {
             return Err(Malformed("the status of a response does not fit its kind"));
         }

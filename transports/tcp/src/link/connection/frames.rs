@@ -3,7 +3,7 @@
 use std::rc::Rc;
 
 use ucs::{Error, Result};
-use uct_plugin::rma::{Answer, Opcode, REQUEST_HEADER, RESPONSE_HEADER, Request};
+use uct_plugin::rma::{Answer, Arriving, Opcode, REQUEST_HEADER, RESPONSE_HEADER, Request};
 
 use super::part::request_head;
 use super::receive::Rest;
@@ -13,8 +13,8 @@ use crate::link::shared::Shared;
 use crate::proto::fill::MAX_FILL;
 use crate::proto::wire::{FRAME_HEADER, control, frame_header};
 
-/// Puts from this size on are received straight into the registered memory.
-const DIRECT_PUT: usize = 16 << 10;
+/// Puts, and responses to gets, from this size on are received straight to where they belong.
+const DIRECT: usize = 16 << 10;
 
 impl Conn {
     /// Handles a whole frame; the refusal describes what is wrong with it, and ends the connection.
@@ -76,7 +76,7 @@ impl Conn {
         length: usize,
         payload: &[u8],
     ) -> Result<Option<Rest>, &'static str> {
-        let is_large = length >= REQUEST_HEADER + DIRECT_PUT;
+        let is_large = length >= REQUEST_HEADER + DIRECT;
         if kind != control::REQUEST || !is_large || payload.len() < REQUEST_HEADER {
             return Ok(None);
         }
@@ -94,6 +94,28 @@ impl Conn {
             }
             Err(error) => Rest::Refused { request, error, done },
         }))
+    }
+
+    /// A response that has begun to arrive, if it is large and its data go to memory.
+    pub(super) fn begin_response(&self, kind: u8, length: usize, payload: &[u8]) -> Option<Rest> {
+        if kind != control::RESPONSE || length < RESPONSE_HEADER + DIRECT {
+            return None;
+        }
+        // The zeros behind the data may have come already.
+        let (frame, zeros) = payload.split_at(payload.len().min(length));
+        let (response, data) = self.initiator.arriving(frame, length)?;
+        let place = self.initiator.place(&response)?;
+        // SAFETY: the place is writable for the data of the response, of which these are the first, and nothing of the host has run.
+        unsafe { place.as_ptr().copy_from_nonoverlapping(data.as_ptr(), data.len()) };
+        Some(Rest::Response { response, done: data.len() + zeros.len() })
+    }
+
+    /// All data of a response are where they belong.
+    pub(super) fn end_response(self: &Rc<Self>, shared: &Shared, response: &Arriving) {
+        match self.initiator.arrived(response) {
+            Ok(_ended) => self.on_answered(shared),
+            Err(malformed) => self.fail(shared, Error::IO_ERROR, malformed.0),
+        }
     }
 
     pub(super) fn end_put(self: &Rc<Self>, shared: &Shared, request: &Request, result: Result) {

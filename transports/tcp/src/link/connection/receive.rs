@@ -12,7 +12,7 @@ use rustix::net::{RecvFlags, recv};
 use ucs::Error;
 use ucs::clock;
 use uct_plugin::Disposition;
-use uct_plugin::rma::Request;
+use uct_plugin::rma::{Arriving, Request};
 
 use super::life::UNACKNOWLEDGED;
 use super::{Conn, State};
@@ -38,6 +38,11 @@ pub(super) enum Rest {
         request: Request,
         done: usize,
     },
+    /// The data of a response go to the memory of the get; nowhere, if it was given up.
+    Response {
+        response: Arriving,
+        done: usize,
+    },
     /// The data of a refused put go nowhere.
     Refused {
         request: Request,
@@ -54,8 +59,13 @@ mod hold {
     pub(super) const ANSWERS: u8 = 2;
     /// A large message was announced for which there is no room now.
     pub(super) const ROOM: u8 = 4;
+    /// The data of the last frame were received straight to where they belong: little is read next.
+    pub(super) const DIRECT: u8 = 8;
 }
 
+/// How much is read at once behind data that were received straight to where they belong: enough to begin another such frame, so that the data
+/// of one behind the other are not copied.
+const BEHIND_DIRECT: usize = 512;
 /// A large message of which nothing comes is given up where room is lacking: after so long,
 const SLOW_AFTER: Duration = Duration::from_secs(1);
 /// and if less than so many bytes have come each second.
@@ -79,7 +89,7 @@ impl Conn {
         if self.state.get() != State::Established || shared.agenda.is_inside() || self.hold.get() != 0 {
             return self.receive_specially(shared);
         }
-        self.receive_frames(shared)
+        self.receive_frames(shared, usize::MAX)
     }
 
     /// The same inside a handler, or after a frame that was received in part.
@@ -108,7 +118,9 @@ impl Conn {
         if self.hold.get() & hold::REST != 0 {
             return self.receive_rest(shared);
         }
-        self.receive_frames(shared)
+        let most = if self.hold.get() & hold::DIRECT != 0 { BEHIND_DIRECT } else { usize::MAX };
+        self.hold.set(self.hold.get() & !hold::DIRECT);
+        self.receive_frames(shared, most)
     }
 
     /// Whether nothing is read from the socket for now.
@@ -155,8 +167,9 @@ impl Conn {
         false
     }
 
+    /// Reads up to `most` bytes.
     #[inline(always)]
-    fn receive_frames(self: &Rc<Self>, shared: &Shared) -> Received {
+    fn receive_frames(self: &Rc<Self>, shared: &Shared, most: usize) -> Received {
         let held = self.rx.get();
         let (buffer, end) = match held {
             Some(buffer) => (buffer, self.rx_end.get()),
@@ -166,7 +179,7 @@ impl Conn {
             },
         };
         // SAFETY: the bytes behind `end` are initialised, and used by nothing else: messages that were kept lie below.
-        let room = unsafe { slice::from_raw_parts_mut(buffer.at(end), buffer.size() - end) };
+        let room = unsafe { slice::from_raw_parts_mut(buffer.at(end), (buffer.size() - end).min(most)) };
         match recv(self.fd(), room, RecvFlags::empty()) {
             Ok((received, _)) if received > 0 => {
                 if held.is_none() {
@@ -380,7 +393,11 @@ impl Conn {
         let payload = self.rx_start.get() + FRAME_HEADER;
         // SAFETY: so many bytes have arrived.
         let bytes = unsafe { slice::from_raw_parts(buffer.at(payload), have) };
-        match self.begin_put(shared, kind, length, bytes) {
+        let begun = match self.begin_response(kind, length, bytes) {
+            Some(rest) => Ok(Some(rest)),
+            None => self.begin_put(shared, kind, length, bytes),
+        };
+        match begun {
             Ok(Some(rest)) => {
                 *self.rest.borrow_mut() = rest;
             }
@@ -472,7 +489,14 @@ impl Conn {
                 }
                 shared.rx_pool().release(buffer);
             }
-            Rest::Put { request, .. } => self.end_put(shared, &request, Ok(())),
+            Rest::Put { request, .. } => {
+                self.add_hold(hold::DIRECT);
+                self.end_put(shared, &request, Ok(()));
+            }
+            Rest::Response { response, .. } => {
+                self.add_hold(hold::DIRECT);
+                self.end_response(shared, &response);
+            }
             Rest::Refused { request, error, .. } => self.end_put(shared, &request, Err(error)),
         }
         self.after_frames(shared);
@@ -511,6 +535,23 @@ impl Conn {
                 } else {
                     // SAFETY: the zeros are fewer than the scratch memory has, which nothing else uses while this receives.
                     unsafe { self.receive_at(shared.scratch(), padded(length) - *done) }?
+                };
+                *done += received;
+                (received, *done == padded(length))
+            }
+            Rest::Response { response, done } => {
+                let length = response.length();
+                let received = match self.initiator.place(response) {
+                    Some(place) if *done < length => {
+                        let place = place.as_ptr().wrapping_add(*done);
+                        // SAFETY: the place is writable for all data of the response, and nothing of the host runs meanwhile.
+                        unsafe { self.receive_at(place, length - *done) }?
+                    }
+                    _ => {
+                        let part = (padded(length) - *done).min(shared.scratch_size());
+                        // SAFETY: the scratch memory is writable, and nothing else uses it while this receives.
+                        unsafe { self.receive_at(shared.scratch(), part) }?
+                    }
                 };
                 *done += received;
                 (received, *done == padded(length))

@@ -6,12 +6,12 @@ use std::rc::Weak;
 use ucs::clock::ticks;
 use uct_plugin::PendingGroup;
 use uct_plugin::memory::{Accessor, MemoryAccess, PACKED_KEY, Regions, RemoteKey};
-use uct_plugin::rma::{Destination, Notify, Target, Waiter};
+use uct_plugin::rma::{Destination, Notify, RESPONSE_HEADER, Target, Waiter};
 
 use super::living::{Waiting, come_and_go};
 use super::*;
 use crate::link::shared::GET_SEGMENT;
-use crate::proto::wire::{control, parse_frame};
+use crate::proto::wire::{FRAME_HEADER, control, parse_frame};
 
 /// Memory of the peer's, which carries out the requests for it.
 struct Far {
@@ -159,4 +159,32 @@ fn a_request_that_waits_behind_a_large_get_is_served_once_all_of_that_is_asked_f
     assert_eq!(waiting.served(), 0);
     bed.write(&answers[0]);
     assert_eq!((waiting.served(), group.len()), (1, 0));
+}
+
+#[test]
+fn a_large_answer_is_received_straight_to_its_place_and_nowhere_once_it_is_given_up() {
+    const LENGTH: usize = (32 << 10) + 5;
+    const PART: usize = 10_000;
+    for is_given_up in [false, true] {
+        let (mut memory, mut here, bed) = (pattern(LENGTH), vec![0; LENGTH], Bed::new(&[]));
+        let far = Far::of(&mut memory);
+        let waiter = get(&bed, &far, &mut here);
+        let answer = far.answers(&bed.read_all()).remove(0);
+        bed.write(&answer[..PART]);
+        bed.write(&answer[PART..2 * PART]);
+        let come = 2 * PART - FRAME_HEADER - RESPONSE_HEADER;
+        assert_eq!((waiter.result(), &here[..come]), (None, &memory[..come]));
+        if is_given_up {
+            bed.conn.cancel(&bed.iface.shared, 1);
+        }
+        bed.write(&answer[2 * PART..]);
+        let result = if is_given_up { Err(Error::CANCELED) } else { Ok(()) };
+        assert_eq!((waiter.result(), bed.failure()), (Some(result), None));
+        let rest = if is_given_up { &[0; LENGTH][come..] } else { &memory[come..] };
+        assert!(here[come..] == *rest, "given up: {is_given_up}");
+        // The next frame is read from its start.
+        let waiter = get(&bed, &far, &mut here);
+        bed.write(&far.answers(&bed.read_all())[0]);
+        assert_eq!((waiter.result(), here == memory), (Some(Ok(())), true));
+    }
 }
