@@ -1,0 +1,10 @@
+//! The libfabric provider `uct`: programs that use libfabric run over this project's transports, unchanged.
+//!
+//! | room | holds | may use |
+//! |---|---|---|
+//! | `abi` | libfabric's structures and constants, as its headers have them | nothing |
+//! | `matching` | posted and unexpected receives: pure state | nothing |
+//! | `wire` | what peers send each other: pure | nothing |
+//! | `engine` | a domain, its endpoints and their peers over `uct-net`, in Rust's terms | matching, wire |
+//! | `info` | what the provider offers, compared with what a program asks for | abi, engine |
+//! | `objects`, `ops` | what programs hold and call | all |
