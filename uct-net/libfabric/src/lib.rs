@@ -8,3 +8,5 @@
 //! | `engine` | a domain, its endpoints and their peers over `uct-net`, in Rust's terms | matching, wire |
 //! | `info` | what the provider offers, compared with what a program asks for | abi, engine |
 //! | `objects`, `ops` | what programs hold and call | all |
+
+pub mod matching;
