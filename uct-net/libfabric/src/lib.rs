@@ -9,4 +9,9 @@
 //! | `info` | what the provider offers, compared with what a program asks for | abi, engine |
 //! | `objects`, `ops` | what programs hold and call | all |
 
+#[doc(hidden)]
+pub mod engine;
+#[doc(hidden)]
 pub mod matching;
+#[doc(hidden)]
+pub mod wire;

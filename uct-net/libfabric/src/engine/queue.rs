@@ -1,0 +1,235 @@
+//! A completion queue.
+
+use std::collections::VecDeque;
+use std::os::fd::BorrowedFd;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use super::waiter::Waiter;
+use super::{Errno, NOT_AVAILABLE};
+
+/// What an operation's end tells the program. The first six fields are laid out as `struct fi_cq_tagged_entry`, whose beginnings are the other
+/// formats.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(C)]
+pub struct Entry {
+    /// The operation's context.
+    pub context: usize,
+    /// Bits of [`super::flags`].
+    pub flags: u64,
+    /// Bytes of a received message.
+    pub length: usize,
+    /// Where a message in a multi-receive begins.
+    pub buffer: usize,
+    /// The peer's data.
+    pub data: u64,
+    /// The message's tag.
+    pub tag: u64,
+    /// Who has sent a received message: an index in the endpoint's address vector, or [`NOT_AVAILABLE`].
+    pub source: u64,
+}
+
+impl Entry {
+    /// An entry with nothing but these.
+    pub fn new(context: usize, flags: u64) -> Entry {
+        Entry { context, flags, length: 0, buffer: 0, data: 0, tag: 0, source: NOT_AVAILABLE }
+    }
+}
+
+/// The failure of an operation.
+#[derive(Clone, Debug)]
+pub struct ErrorEntry {
+    /// As that of a success.
+    pub entry: Entry,
+    /// Bytes of a received message that had no room.
+    pub excess: usize,
+    /// Why.
+    pub errno: Errno,
+    /// The same in words.
+    pub reason: Option<Arc<str>>,
+}
+
+/// Why [`Queue::read`] has read nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NotRead {
+    /// There is no entry.
+    Empty,
+    /// The next entry is an error, for [`Queue::read_error`].
+    Error,
+}
+
+/// A completion queue, for any thread. Entries come out in the order in which operations have ended. It grows as it has to: none is lost.
+pub struct Queue {
+    state: Mutex<State>,
+    /// Entries and errors.
+    length: AtomicUsize,
+    waiter: Option<Waiter>,
+}
+
+#[derive(Default)]
+struct State {
+    entries: VecDeque<Entry>,
+    /// Errors, each with the number of entries ahead of it since the queue was made.
+    errors: VecDeque<(u64, ErrorEntry)>,
+    pushed: u64,
+    taken: u64,
+}
+
+impl Queue {
+    /// An empty queue. One that can be waited for takes a descriptor.
+    ///
+    /// # Errors
+    /// No descriptor is free.
+    pub fn new(capacity: usize, can_wait: bool) -> Result<Queue, Errno> {
+        let state = State { entries: VecDeque::with_capacity(capacity.min(1 << 16)), ..State::default() };
+        let waiter = if can_wait { Some(Waiter::new()?) } else { None };
+        Ok(Queue { state: Mutex::new(state), length: AtomicUsize::new(0), waiter })
+    }
+
+    /// Whether there is neither an entry nor an error.
+    #[inline]
+    pub fn is_empty(&self) -> bool {
+        // SYNC: pairs with `grow`; the lock orders what is read then.
+        self.length.load(Ordering::SeqCst) == 0
+    }
+
+    /// Passes up to `most` entries on, and returns how many: at least one. Makes no progress ([`super::Domain::progress`]).
+    ///
+    /// # Errors
+    /// There is none, or an error comes first.
+    pub fn read(&self, most: usize, mut take: impl FnMut(&Entry)) -> Result<usize, NotRead> {
+        if self.is_empty() {
+            return Err(NotRead::Empty);
+        }
+        let mut state = self.lock();
+        let ahead = state.errors.front().map_or(usize::MAX, |(at, _)| (at - state.taken) as usize);
+        let count = most.min(ahead).min(state.entries.len());
+        if count == 0 && most > 0 {
+            return Err(if ahead == 0 { NotRead::Error } else { NotRead::Empty });
+        }
+        state.entries.drain(..count).for_each(|entry| take(&entry));
+        state.taken += count as u64;
+        // SYNC: as in `grow`.
+        self.length.fetch_sub(count, Ordering::SeqCst);
+        Ok(count)
+    }
+
+    /// The next entry if it is an error.
+    pub fn read_error(&self) -> Option<ErrorEntry> {
+        if self.is_empty() {
+            return None;
+        }
+        let mut state = self.lock();
+        if state.errors.front()?.0 != state.taken {
+            return None;
+        }
+        // SYNC: as in `grow`.
+        self.length.fetch_sub(1, Ordering::SeqCst);
+        state.errors.pop_front().map(|(_, error)| error)
+    }
+
+    /// The descriptor, readable when there is an entry after [`Queue::prepare_to_wait`] has returned true.
+    pub fn descriptor(&self) -> Option<BorrowedFd<'_>> {
+        self.waiter.as_ref().map(Waiter::descriptor)
+    }
+
+    /// Ends a wait for this queue though there is no entry.
+    pub fn signal(&self) {
+        if let Some(waiter) = &self.waiter {
+            waiter.signal();
+        }
+    }
+
+    /// Whether the program may sleep on the descriptor; false if there is something to read. Makes no progress
+    /// ([`super::Domain::prepare_to_wait`]).
+    pub fn prepare_to_wait(&self) -> bool {
+        if let Some(waiter) = &self.waiter {
+            waiter.arm();
+        }
+        self.is_empty()
+    }
+
+    pub(super) fn waiter(&self) -> Option<&Waiter> {
+        self.waiter.as_ref()
+    }
+
+    /// An operation has succeeded.
+    #[inline]
+    pub(super) fn push(&self, entry: Entry) {
+        let mut state = self.lock();
+        state.entries.push_back(entry);
+        state.pushed += 1;
+        drop(state);
+        self.grow();
+    }
+
+    /// An operation has failed.
+    pub(super) fn push_error(&self, error: ErrorEntry) {
+        let mut state = self.lock();
+        let at = state.pushed;
+        state.errors.push_back((at, error));
+        drop(state);
+        self.grow();
+    }
+
+    #[inline]
+    fn grow(&self) {
+        // SYNC: pairs with `is_empty`.
+        self.length.fetch_add(1, Ordering::SeqCst);
+        if let Some(waiter) = &self.waiter {
+            waiter.notify();
+        }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn contexts(queue: &Queue, most: usize) -> Result<Vec<usize>, NotRead> {
+        let mut all = Vec::new();
+        queue.read(most, |entry| all.push(entry.context)).map(|_| all)
+    }
+
+    fn failed(context: usize) -> ErrorEntry {
+        ErrorEntry { entry: Entry::new(context, 0), excess: 0, errno: Errno::IO, reason: None }
+    }
+
+    #[test]
+    fn entries_and_errors_come_out_in_order() {
+        let queue = Queue::new(1, false).unwrap();
+        assert_eq!(contexts(&queue, 4), Err(NotRead::Empty));
+        queue.push(Entry::new(1, 0));
+        queue.push(Entry::new(2, 0));
+        queue.push_error(failed(3));
+        queue.push_error(failed(4));
+        queue.push(Entry::new(5, 0));
+        assert!(queue.read_error().is_none());
+        assert_eq!(contexts(&queue, 1), Ok(vec![1]));
+        assert_eq!(contexts(&queue, 4), Ok(vec![2]));
+        assert_eq!(contexts(&queue, 4), Err(NotRead::Error));
+        assert_eq!(queue.read_error().unwrap().entry.context, 3);
+        assert_eq!(contexts(&queue, 4), Err(NotRead::Error));
+        assert_eq!(queue.read_error().unwrap().entry.context, 4);
+        assert_eq!(contexts(&queue, 4), Ok(vec![5]));
+        assert!(queue.is_empty());
+    }
+
+    #[test]
+    fn an_entry_raises_the_descriptor_of_a_sleeper() {
+        let queue = Queue::new(1, true).unwrap();
+        assert!(queue.prepare_to_wait());
+        queue.push(Entry::new(1, 0));
+        queue.waiter().unwrap().sleep(None);
+        assert!(!queue.prepare_to_wait());
+        contexts(&queue, 1).unwrap();
+        assert!(queue.prepare_to_wait());
+        queue.signal();
+        queue.waiter().unwrap().sleep(None);
+        assert!(queue.waiter().unwrap().take_signal());
+    }
+}

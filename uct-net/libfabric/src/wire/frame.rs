@@ -1,0 +1,201 @@
+//! The kinds of frames, and reading one.
+
+use zerocopy::byteorder::little_endian::{U16, U32, U64};
+use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+
+use super::Malformed;
+
+/// Most bytes ahead of the payload of any frame.
+pub const MAX_HEAD: usize = 40;
+
+/// The beginning of each frame.
+#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy)]
+#[repr(C)]
+pub(super) struct Prefix {
+    pub(super) kind: u8,
+    pub(super) flags: u8,
+    pub(super) reserved: U16,
+    pub(super) id: U32,
+}
+
+pub(super) mod kind {
+    pub(crate) const MESSAGE: u8 = 1;
+    pub(crate) const REQUEST: u8 = 2;
+    pub(crate) const FETCH: u8 = 3;
+    pub(crate) const FRAGMENT: u8 = 4;
+    pub(crate) const DONE: u8 = 5;
+    pub(crate) const WRITE: u8 = 6;
+    pub(crate) const READ: u8 = 7;
+    pub(crate) const DATA: u8 = 8;
+    pub(crate) const ATOMIC: u8 = 9;
+}
+
+pub(super) mod flag {
+    pub(crate) const TAGGED: u8 = 1;
+    pub(crate) const DATA: u8 = 2;
+    pub(crate) const DELIVERY: u8 = 4;
+    pub(crate) const LAST: u8 = 8;
+    pub(crate) const FETCH: u8 = 16;
+}
+
+/// What a message is matched by, apart from its sender.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Envelope {
+    /// `None`: an untagged message.
+    pub tag: Option<u64>,
+    /// For the receiver's entry.
+    pub data: Option<u64>,
+    /// The sender waits for [`Frame::Done`] when the message is in the receiver's buffer.
+    pub delivery: bool,
+}
+
+/// Elements of an atomic operation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Element {
+    /// Libfabric's number of the operation.
+    pub operation: u8,
+    /// Libfabric's number of the type.
+    pub data_type: u8,
+    /// Elements in this frame.
+    pub count: u32,
+}
+
+/// A frame. Ids are the number of an operation at the side named.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Frame<'a> {
+    /// A whole message. `id`, the sender's, counts only with [`Envelope::delivery`].
+    Message { id: u32, envelope: Envelope, payload: &'a [u8] },
+    /// A message whose bytes the receiver asks for. `id` is the sender's.
+    Request { id: u32, envelope: Envelope, length: u64 },
+    /// Asks for the first `wanted` bytes of a message. `id` is the sender's, `receiver` the receiver's.
+    Fetch { id: u32, receiver: u32, wanted: u64 },
+    /// The next bytes of a message. `id` is the receiver's.
+    Fragment { id: u32, payload: &'a [u8] },
+    /// The end of an operation of the side that gets this: `status` is 0 or an error number.
+    Done { id: u32, status: u32 },
+    /// Bytes for a region. Its other side replies with [`Frame::Done`] after the last ones. `id` is the initiator's.
+    Write { id: u32, key: u64, offset: u64, data: Option<u64>, is_last: bool, payload: &'a [u8] },
+    /// Asks for bytes of a region. `id` is the initiator's.
+    Read { id: u32, key: u64, offset: u64, length: u64 },
+    /// The next bytes that a read or an atomic operation returns. `id` is the initiator's.
+    Data { id: u32, is_last: bool, payload: &'a [u8] },
+    /// Elements to be updated. The other side replies with [`Frame::Data`] if it `fetches`, and otherwise with [`Frame::Done`] after the last
+    /// ones. `id` is the initiator's.
+    Atomic {
+        id: u32,
+        key: u64,
+        offset: u64,
+        element: Element,
+        fetches: bool,
+        is_last: bool,
+        /// Operands, then what is compared with, each as the operation has them.
+        payload: &'a [u8],
+    },
+}
+
+/// Takes fields from the front of a frame.
+struct Fields<'a>(&'a [u8]);
+
+impl<'a> Fields<'a> {
+    fn u64(&mut self) -> Result<u64, Malformed> {
+        let (value, rest) = U64::read_from_prefix(self.0).map_err(|_| Malformed::Short)?;
+        self.0 = rest;
+        Ok(value.get())
+    }
+
+    fn u32(&mut self) -> Result<u32, Malformed> {
+        let (value, rest) = U32::read_from_prefix(self.0).map_err(|_| Malformed::Short)?;
+        self.0 = rest;
+        Ok(value.get())
+    }
+
+    fn end(&self) -> Result<(), Malformed> {
+        if self.0.is_empty() { Ok(()) } else { Err(Malformed::Long) }
+    }
+
+    #[inline]
+    fn optional(&mut self, is_there: bool) -> Result<Option<u64>, Malformed> {
+        if is_there { self.u64().map(Some) } else { Ok(None) }
+    }
+
+    #[inline]
+    fn envelope(&mut self, flags: u8) -> Result<Envelope, Malformed> {
+        Ok(Envelope {
+            tag: self.optional(flags & flag::TAGGED != 0)?,
+            data: self.optional(flags & flag::DATA != 0)?,
+            delivery: flags & flag::DELIVERY != 0,
+        })
+    }
+}
+
+impl<'a> Frame<'a> {
+    /// Reads a frame.
+    ///
+    /// # Errors
+    /// It is malformed.
+    #[inline]
+    pub fn parse(bytes: &'a [u8]) -> Result<Frame<'a>, Malformed> {
+        let (prefix, rest) = Prefix::ref_from_prefix(bytes).map_err(|_| Malformed::Short)?;
+        if prefix.reserved.get() != 0 {
+            return Err(Malformed::Reserved);
+        }
+        let (id, flags, mut fields) = (prefix.id.get(), prefix.flags, Fields(rest));
+        if prefix.kind == kind::MESSAGE && flags & !(flag::TAGGED | flag::DATA | flag::DELIVERY) == 0 {
+            let envelope = fields.envelope(flags)?;
+            return Ok(Frame::Message { id, envelope, payload: fields.0 });
+        }
+        Frame::parse_other(prefix.kind, flags, id, fields)
+    }
+
+    fn parse_other(kind: u8, flags: u8, id: u32, mut fields: Fields<'a>) -> Result<Frame<'a>, Malformed> {
+        let allowed = match kind {
+            kind::MESSAGE | kind::REQUEST => flag::TAGGED | flag::DATA | flag::DELIVERY,
+            kind::FETCH | kind::FRAGMENT | kind::DONE | kind::READ => 0,
+            kind::WRITE => flag::DATA | flag::LAST,
+            kind::DATA => flag::LAST,
+            kind::ATOMIC => flag::LAST | flag::FETCH,
+            unknown => return Err(Malformed::Kind(unknown)),
+        };
+        if flags & !allowed != 0 {
+            return Err(Malformed::Flags(flags));
+        }
+        let is_last = flags & flag::LAST != 0;
+        let frame = match kind {
+            kind::REQUEST => {
+                let envelope = fields.envelope(flags)?;
+                Frame::Request { id, envelope, length: fields.u64()? }
+            }
+            kind::FETCH => {
+                let wanted = fields.u64()?;
+                Frame::Fetch { id, wanted, receiver: fields.u32()? }
+            }
+            kind::FRAGMENT => return Ok(Frame::Fragment { id, payload: fields.0 }),
+            kind::DONE => Frame::Done { id, status: fields.u32()? },
+            kind::WRITE => {
+                let (key, offset) = (fields.u64()?, fields.u64()?);
+                let data = fields.optional(flags & flag::DATA != 0)?;
+                return Ok(Frame::Write { id, key, offset, data, is_last, payload: fields.0 });
+            }
+            kind::READ => {
+                Frame::Read { id, key: fields.u64()?, offset: fields.u64()?, length: fields.u64()? }
+            }
+            kind::DATA => return Ok(Frame::Data { id, is_last, payload: fields.0 }),
+            _ => {
+                let (key, offset, what) = (fields.u64()?, fields.u64()?, fields.u64()?);
+                if what >> 48 != 0 {
+                    return Err(Malformed::Reserved);
+                }
+                let element = Element {
+                    operation: what as u8,
+                    data_type: (what >> 8) as u8,
+                    count: (what >> 16) as u32,
+                };
+                let fetches = flags & flag::FETCH != 0;
+                let payload = fields.0;
+                return Ok(Frame::Atomic { id, key, offset, element, fetches, is_last, payload });
+            }
+        };
+        fields.end()?;
+        Ok(frame)
+    }
+}
