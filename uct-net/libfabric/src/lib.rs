@@ -6,9 +6,12 @@
 //! | `matching` | posted and unexpected receives: pure state | nothing |
 //! | `wire` | what peers send each other: pure | nothing |
 //! | `engine` | a domain, its endpoints and their peers over `uct-net`, in Rust's terms | matching, wire |
-//! | `info` | what the provider offers, compared with what a program asks for | abi, engine |
-//! | `objects`, `ops` | what programs hold and call | all |
+//! | `boundary` | how C calls: pointers, errors, panics | engine, for its errors |
+//! | `info` | what the provider offers, compared with what a program asks for | abi, boundary, engine |
+//! | `objects`, `ops` | what programs hold and call | all of these |
+//! | `provider` | what libfabric finds in the file | all |
 
+pub mod abi;
 #[doc(hidden)]
 pub mod engine;
 #[doc(hidden)]
