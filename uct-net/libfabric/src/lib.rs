@@ -12,9 +12,15 @@
 //! | `provider` | what libfabric finds in the file | all |
 
 pub mod abi;
+mod boundary;
 #[doc(hidden)]
 pub mod engine;
+mod info;
 #[doc(hidden)]
 pub mod matching;
+mod objects;
+mod provider;
 #[doc(hidden)]
 pub mod wire;
+
+pub use provider::fi_prov_ini;

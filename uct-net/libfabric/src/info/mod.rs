@@ -1,0 +1,61 @@
+//! What the provider offers, compared with what a program asks for: `fi_getinfo`.
+//!
+//! For `provider`. Built on `abi`, on the limits of `engine`, and on `ucs` for network devices. A refusal names what was asked for.
+
+mod address;
+mod allocate;
+mod hints;
+mod offer;
+mod socket_address;
+
+use std::fmt::Display;
+
+use ucs::log::Directives;
+use uct_core::Context;
+
+use crate::abi::{FI_PROV_ATTR_ONLY, OFI_CORE_PROV_ONLY, fi_info};
+
+pub use hints::Hints;
+
+/// Name of the only fabric and of its only domain.
+pub const NAME: &str = "uct";
+
+/// A call of `fi_getinfo`.
+pub struct Request<'a> {
+    pub version: u32,
+    pub node: Option<&'a str>,
+    pub service: Option<&'a str>,
+    pub flags: u64,
+    pub hints: Option<Hints<'a>>,
+    /// The number of the protocol of this provider's name.
+    pub protocol: u32,
+}
+
+/// Answers a call: one structure, which libfabric frees, or the reason why there is none.
+pub fn find(request: &Request<'_>) -> Result<*mut fi_info, String> {
+    let config = Context::builder().core_config().map_err(|error| error.to_string())?;
+    ucs::log::print_unheard(Directives::parse(&config.log_level));
+    if request.flags & OFI_CORE_PROV_ONLY != 0 {
+        return Err("a layer of libfabric asks for a provider beneath it, and this one needs none".to_owned());
+    }
+    let hints = request.hints.as_ref();
+    for (kind, asked) in
+        [("fabric", hints.and_then(|it| it.fabric_name)), ("domain", hints.and_then(|it| it.domain_name))]
+    {
+        match asked {
+            Some(asked) if asked != NAME => return refused(&format!("{kind}_attr.name"), asked, NAME),
+            _ => {}
+        }
+    }
+    let offer = offer::Offer::new(request.version, request.protocol, hints)?;
+    let addresses = if request.flags & FI_PROV_ATTR_ONLY != 0 {
+        None
+    } else {
+        Some(address::addresses(request.node, request.service, request.flags, hints, &config.net_devices)?)
+    };
+    allocate::info(&offer, addresses).ok_or_else(|| "there is no memory for the answer".to_owned())
+}
+
+fn refused<T>(name: &str, asked: impl Display, offered: impl Display) -> Result<T, String> {
+    Err(format!("hints: {name} = {asked}, and offered is {offered}"))
+}
