@@ -63,6 +63,14 @@ impl Buffer {
         count
     }
 
+    /// Its first bytes; 0 where it has none.
+    pub(super) fn read<const SIZE: usize>(&self) -> [u8; SIZE] {
+        let mut bytes = [0; SIZE];
+        // SAFETY: `new` was promised that these bytes are valid for reads.
+        unsafe { std::ptr::copy_nonoverlapping(self.base, bytes.as_mut_ptr(), SIZE.min(self.length)) };
+        bytes
+    }
+
     /// Its bytes, for as long as the operation lasts.
     ///
     /// # Safety
@@ -85,6 +93,18 @@ pub struct Buffers {
 }
 
 impl Buffers {
+    /// No bytes.
+    pub const EMPTY: Buffers = Buffers { parts: [Buffer::EMPTY; MAX_BUFFERS], count: 0, length: 0 };
+
+    /// One buffer.
+    pub fn of(buffer: Buffer) -> Buffers {
+        Buffers {
+            parts: [buffer, Buffer::EMPTY, Buffer::EMPTY, Buffer::EMPTY],
+            count: 1,
+            length: buffer.length,
+        }
+    }
+
     /// `None` for more than [`MAX_BUFFERS`].
     pub fn new(buffers: &[Buffer]) -> Option<Buffers> {
         let mut parts = [Buffer::EMPTY; MAX_BUFFERS];
@@ -115,7 +135,7 @@ impl Buffers {
 
     /// The part from `offset` on, of at most `length` bytes.
     pub fn part(&self, mut offset: usize, mut length: usize) -> Buffers {
-        let mut part = Buffers { parts: [Buffer::EMPTY; MAX_BUFFERS], count: 0, length: 0 };
+        let mut part = Buffers::EMPTY;
         for buffer in self.parts() {
             let taken = buffer.part(offset, length);
             offset -= offset.min(buffer.length);
@@ -141,6 +161,26 @@ impl Buffers {
             offset -= offset.min(buffer.length);
         }
         written
+    }
+
+    /// Calls `work` with each piece of the `length` bytes from `offset` on, in order.
+    #[inline]
+    pub fn each_part(&self, offset: usize, length: usize, mut work: impl FnMut(Buffer)) {
+        if self.count == 1 {
+            return work(self.parts[0].part(offset, length));
+        }
+        self.part(offset, length).parts().iter().for_each(|buffer| work(*buffer));
+    }
+
+    /// Calls `work` with the bytes of the buffers, which are not written meanwhile.
+    #[inline]
+    pub(super) fn with_slices<T>(&self, work: impl FnOnce(&[&[u8]]) -> T) -> T {
+        let mut slices: [&[u8]; MAX_BUFFERS] = [&[]; MAX_BUFFERS];
+        for (slice, buffer) in slices.iter_mut().zip(self.parts()) {
+            // SAFETY: the reference ends with this call, inside the operation.
+            *slice = unsafe { buffer.bytes() };
+        }
+        work(&slices[..self.count as usize])
     }
 
     /// Appends their bytes to `target`.

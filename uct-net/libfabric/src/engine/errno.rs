@@ -43,6 +43,8 @@ impl Errno {
     pub const OTHER: Errno = Errno(256);
     /// The object is still in use.
     pub const BUSY: Errno = Errno(libc::EBUSY);
+    /// Libfabric's number for an error that is to be read elsewhere.
+    pub const AVAILABLE: Errno = Errno(259);
     /// A receive was shorter than its message.
     pub const TRUNCATED: Errno = Errno(265);
     /// The key of a region is taken, or names none.

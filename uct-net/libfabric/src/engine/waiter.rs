@@ -2,8 +2,9 @@
 
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::atomic::{AtomicBool, Ordering, fence};
+use std::sync::{Mutex, PoisonError};
+use std::task::Waker;
 
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use ucs::event_set::EventFd;
 
 use super::Errno;
@@ -13,16 +14,35 @@ pub(super) struct Waiter {
     event: EventFd,
     is_armed: AtomicBool,
     is_signaled: AtomicBool,
+    /// Of threads that wait in a net.
+    wakers: Mutex<Vec<Waker>>,
 }
 
 impl Waiter {
     pub(super) fn new() -> Result<Waiter, Errno> {
         let event = EventFd::new().map_err(|_| Errno(libc::EMFILE))?;
-        Ok(Waiter { event, is_armed: AtomicBool::new(false), is_signaled: AtomicBool::new(false) })
+        Ok(Waiter {
+            event,
+            is_armed: AtomicBool::new(false),
+            is_signaled: AtomicBool::new(false),
+            wakers: Mutex::default(),
+        })
     }
 
     pub(super) fn descriptor(&self) -> BorrowedFd<'_> {
         self.event.as_fd()
+    }
+
+    /// As [`Waiter::arm`], for a thread that is woken in place of the descriptor.
+    pub(super) fn arm_with(&self, waker: &Waker) {
+        let mut wakers = self.wakers.lock().unwrap_or_else(PoisonError::into_inner);
+        if !wakers.iter().any(|other| other.will_wake(waker)) {
+            wakers.push(waker.clone());
+        }
+        drop(wakers);
+        // SYNC: as in `arm`.
+        self.is_armed.store(true, Ordering::SeqCst);
+        fence(Ordering::SeqCst);
     }
 
     /// From now on what is added raises the descriptor. The caller looks once more before it sleeps.
@@ -39,7 +59,7 @@ impl Waiter {
         fence(Ordering::SeqCst);
         // SYNC: pairs with `arm`.
         if self.is_armed.load(Ordering::SeqCst) && self.is_armed.swap(false, Ordering::SeqCst) {
-            self.event.signal();
+            self.wake();
         }
     }
 
@@ -47,20 +67,19 @@ impl Waiter {
     pub(super) fn signal(&self) {
         // SYNC: pairs with `take_signal`; the descriptor orders them.
         self.is_signaled.store(true, Ordering::SeqCst);
+        self.wake();
+    }
+
+    #[cold]
+    fn wake(&self) {
         self.event.signal();
+        let wakers = std::mem::take(&mut *self.wakers.lock().unwrap_or_else(PoisonError::into_inner));
+        wakers.into_iter().for_each(Waker::wake);
     }
 
     /// Whether the sleep was ended by [`Waiter::signal`].
     pub(super) fn take_signal(&self) -> bool {
         // SYNC: pairs with `signal`.
         self.is_signaled.swap(false, Ordering::SeqCst)
-    }
-
-    /// Sleeps until the descriptor is readable, an interruption, or the end of the time.
-    pub(super) fn sleep(&self, limit: Option<std::time::Duration>) {
-        let limit = limit.and_then(|limit| Timespec::try_from(limit).ok());
-        let mut watched = [PollFd::new(&self.event, PollFlags::IN)];
-        // After an interruption the caller looks and sleeps again.
-        let _ = poll(&mut watched, limit.as_ref());
     }
 }

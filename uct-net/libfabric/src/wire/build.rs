@@ -110,7 +110,7 @@ impl Head {
 
     /// Of any frame, for tests: its payload follows.
     #[cfg(test)]
-    pub(super) fn of(frame: &Frame<'_>) -> Head {
+    pub(super) fn of(frame: &Frame) -> Head {
         match *frame {
             Frame::Message { id, ref envelope, .. } => Head::message(id, envelope),
             Frame::Request { id, ref envelope, length } => Head::request(id, envelope, length),

@@ -60,57 +60,50 @@ pub struct Element {
     pub count: u32,
 }
 
-/// A frame. Ids are the number of an operation at the side named.
+/// The fields of a frame, ahead of its payload if its kind has one. Ids are the number of an operation at the side named.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Frame<'a> {
+pub enum Frame {
     /// A whole message. `id`, the sender's, counts only with [`Envelope::delivery`].
-    Message { id: u32, envelope: Envelope, payload: &'a [u8] },
+    Message { id: u32, envelope: Envelope },
     /// A message whose bytes the receiver asks for. `id` is the sender's.
     Request { id: u32, envelope: Envelope, length: u64 },
     /// Asks for the first `wanted` bytes of a message. `id` is the sender's, `receiver` the receiver's.
     Fetch { id: u32, receiver: u32, wanted: u64 },
     /// The next bytes of a message. `id` is the receiver's.
-    Fragment { id: u32, payload: &'a [u8] },
+    Fragment { id: u32 },
     /// The end of an operation of the side that gets this: `status` is 0 or an error number.
     Done { id: u32, status: u32 },
     /// Bytes for a region. Its other side replies with [`Frame::Done`] after the last ones. `id` is the initiator's.
-    Write { id: u32, key: u64, offset: u64, data: Option<u64>, is_last: bool, payload: &'a [u8] },
+    Write { id: u32, key: u64, offset: u64, data: Option<u64>, is_last: bool },
     /// Asks for bytes of a region. `id` is the initiator's.
     Read { id: u32, key: u64, offset: u64, length: u64 },
     /// The next bytes that a read or an atomic operation returns. `id` is the initiator's.
-    Data { id: u32, is_last: bool, payload: &'a [u8] },
+    Data { id: u32, is_last: bool },
     /// Elements to be updated. The other side replies with [`Frame::Data`] if it `fetches`, and otherwise with [`Frame::Done`] after the last
-    /// ones. `id` is the initiator's.
-    Atomic {
-        id: u32,
-        key: u64,
-        offset: u64,
-        element: Element,
-        fetches: bool,
-        is_last: bool,
-        /// Operands, then what is compared with, each as the operation has them.
-        payload: &'a [u8],
-    },
+    /// ones. The payload has the operands, then what is compared with, each as the operation has them. `id` is the initiator's.
+    Atomic { id: u32, key: u64, offset: u64, element: Element, fetches: bool, is_last: bool },
 }
 
 /// Takes fields from the front of a frame.
-struct Fields<'a>(&'a [u8]);
+struct Fields<'a> {
+    rest: &'a [u8],
+    taken: usize,
+}
 
-impl<'a> Fields<'a> {
+impl Fields<'_> {
+    #[inline]
     fn u64(&mut self) -> Result<u64, Malformed> {
-        let (value, rest) = U64::read_from_prefix(self.0).map_err(|_| Malformed::Short)?;
-        self.0 = rest;
+        let (value, rest) = U64::read_from_prefix(self.rest).map_err(|_| Malformed::Short)?;
+        self.rest = rest;
+        self.taken += 8;
         Ok(value.get())
     }
 
     fn u32(&mut self) -> Result<u32, Malformed> {
-        let (value, rest) = U32::read_from_prefix(self.0).map_err(|_| Malformed::Short)?;
-        self.0 = rest;
+        let (value, rest) = U32::read_from_prefix(self.rest).map_err(|_| Malformed::Short)?;
+        self.rest = rest;
+        self.taken += 4;
         Ok(value.get())
-    }
-
-    fn end(&self) -> Result<(), Malformed> {
-        if self.0.is_empty() { Ok(()) } else { Err(Malformed::Long) }
     }
 
     #[inline]
@@ -128,26 +121,31 @@ impl<'a> Fields<'a> {
     }
 }
 
-impl<'a> Frame<'a> {
-    /// Reads a frame.
+impl Frame {
+    /// Reads a frame of `length` bytes, of which `head` has the first ones: all, or [`MAX_HEAD`] at least. Returns where the payload begins, too.
     ///
     /// # Errors
     /// It is malformed.
     #[inline]
-    pub fn parse(bytes: &'a [u8]) -> Result<Frame<'a>, Malformed> {
-        let (prefix, rest) = Prefix::ref_from_prefix(bytes).map_err(|_| Malformed::Short)?;
+    pub fn parse(head: &[u8], length: usize) -> Result<(Frame, usize), Malformed> {
+        let (prefix, rest) = Prefix::ref_from_prefix(head).map_err(|_| Malformed::Short)?;
         if prefix.reserved.get() != 0 {
             return Err(Malformed::Reserved);
         }
-        let (id, flags, mut fields) = (prefix.id.get(), prefix.flags, Fields(rest));
+        let (id, flags) = (prefix.id.get(), prefix.flags);
+        let mut fields = Fields { rest, taken: size_of::<Prefix>() };
         if prefix.kind == kind::MESSAGE && flags & !(flag::TAGGED | flag::DATA | flag::DELIVERY) == 0 {
             let envelope = fields.envelope(flags)?;
-            return Ok(Frame::Message { id, envelope, payload: fields.0 });
+            return Ok((Frame::Message { id, envelope }, fields.taken));
         }
-        Frame::parse_other(prefix.kind, flags, id, fields)
+        let frame = Frame::parse_other(prefix.kind, flags, id, &mut fields)?;
+        if fields.taken < length && !frame.has_payload() {
+            return Err(Malformed::Long);
+        }
+        Ok((frame, fields.taken))
     }
 
-    fn parse_other(kind: u8, flags: u8, id: u32, mut fields: Fields<'a>) -> Result<Frame<'a>, Malformed> {
+    fn parse_other(kind: u8, flags: u8, id: u32, fields: &mut Fields<'_>) -> Result<Frame, Malformed> {
         let allowed = match kind {
             kind::MESSAGE | kind::REQUEST => flag::TAGGED | flag::DATA | flag::DELIVERY,
             kind::FETCH | kind::FRAGMENT | kind::DONE | kind::READ => 0,
@@ -160,7 +158,7 @@ impl<'a> Frame<'a> {
             return Err(Malformed::Flags(flags));
         }
         let is_last = flags & flag::LAST != 0;
-        let frame = match kind {
+        Ok(match kind {
             kind::REQUEST => {
                 let envelope = fields.envelope(flags)?;
                 Frame::Request { id, envelope, length: fields.u64()? }
@@ -169,17 +167,17 @@ impl<'a> Frame<'a> {
                 let wanted = fields.u64()?;
                 Frame::Fetch { id, wanted, receiver: fields.u32()? }
             }
-            kind::FRAGMENT => return Ok(Frame::Fragment { id, payload: fields.0 }),
+            kind::FRAGMENT => Frame::Fragment { id },
             kind::DONE => Frame::Done { id, status: fields.u32()? },
             kind::WRITE => {
                 let (key, offset) = (fields.u64()?, fields.u64()?);
                 let data = fields.optional(flags & flag::DATA != 0)?;
-                return Ok(Frame::Write { id, key, offset, data, is_last, payload: fields.0 });
+                Frame::Write { id, key, offset, data, is_last }
             }
             kind::READ => {
                 Frame::Read { id, key: fields.u64()?, offset: fields.u64()?, length: fields.u64()? }
             }
-            kind::DATA => return Ok(Frame::Data { id, is_last, payload: fields.0 }),
+            kind::DATA => Frame::Data { id, is_last },
             _ => {
                 let (key, offset, what) = (fields.u64()?, fields.u64()?, fields.u64()?);
                 if what >> 48 != 0 {
@@ -190,12 +188,13 @@ impl<'a> Frame<'a> {
                     data_type: (what >> 8) as u8,
                     count: (what >> 16) as u32,
                 };
-                let fetches = flags & flag::FETCH != 0;
-                let payload = fields.0;
-                return Ok(Frame::Atomic { id, key, offset, element, fetches, is_last, payload });
+                Frame::Atomic { id, key, offset, element, fetches: flags & flag::FETCH != 0, is_last }
             }
-        };
-        fields.end()?;
-        Ok(frame)
+        })
+    }
+
+    /// Whether bytes follow its fields.
+    pub fn has_payload(&self) -> bool {
+        !matches!(self, Frame::Request { .. } | Frame::Fetch { .. } | Frame::Done { .. } | Frame::Read { .. })
     }
 }

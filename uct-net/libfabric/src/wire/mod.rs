@@ -12,10 +12,12 @@
 
 mod build;
 mod frame;
+mod hello;
 mod malformed;
 #[cfg(test)]
 mod tests;
 
 pub use build::Head;
 pub use frame::{Element, Envelope, Frame, MAX_HEAD};
+pub use hello::{Hello, NotHello};
 pub use malformed::Malformed;

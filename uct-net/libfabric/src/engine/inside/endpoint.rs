@@ -1,0 +1,213 @@
+//! The state of an endpoint: its peers by address and index, and how operations complete.
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use super::super::{Bindings, Entry, Errno, ErrorEntry, NOT_AVAILABLE, flags};
+use super::link::Link;
+use super::peer::{Job, Peer, Ticket};
+use super::receive::{Arrived, Posted};
+use super::{Shared, Stop};
+use crate::matching::Matching;
+use crate::wire::Head;
+
+/// An endpoint, under the lock.
+pub(super) struct Endpoint {
+    pub(super) number: usize,
+    pub(super) address: SocketAddr,
+    pub(super) bindings: Bindings,
+    pub(super) tagged: Matching<Posted, Arrived>,
+    pub(super) untagged: Matching<Posted, Arrived>,
+    pub(super) peers: Vec<Peer>,
+    by_address: HashMap<SocketAddr, u32>,
+    /// Peers by index in the address vector, as far as they were looked up since its `version`.
+    by_index: Vec<Option<u32>>,
+    version: u64,
+    /// Bytes of unexpected messages.
+    pub(super) unexpected: usize,
+    /// Ends the accepting of calls.
+    pub(super) stop: Rc<Stop>,
+    /// While it is closed: connections whose ends the peers do not have yet.
+    pub(super) closing: Option<usize>,
+}
+
+impl Endpoint {
+    pub(super) fn new(number: usize, address: SocketAddr, bindings: Bindings, stop: Rc<Stop>) -> Endpoint {
+        let version = bindings.addresses.version();
+        Endpoint {
+            number,
+            address,
+            bindings,
+            tagged: Matching::new(),
+            untagged: Matching::new(),
+            peers: Vec::new(),
+            by_address: HashMap::new(),
+            by_index: Vec::new(),
+            version,
+            unexpected: 0,
+            stop,
+            closing: None,
+        }
+    }
+
+    /// The number of the peer with this index in the address vector.
+    #[inline]
+    pub(super) fn peer_at(&mut self, index: u64) -> Result<u32, Errno> {
+        if self.version == self.bindings.addresses.version()
+            && let Some(Some(peer)) = self.by_index.get(index as usize)
+        {
+            return Ok(*peer);
+        }
+        self.look_up(index)
+    }
+
+    #[cold]
+    fn look_up(&mut self, index: u64) -> Result<u32, Errno> {
+        let version = self.bindings.addresses.version();
+        if self.version != version {
+            self.by_index.clear();
+            self.version = version;
+        }
+        let address = self.bindings.addresses.address(index).ok_or(Errno::INVALID)?;
+        let peer = self.peer_with(address);
+        let index = index as usize;
+        if self.by_index.len() <= index {
+            self.by_index.resize(index + 1, None);
+        }
+        self.by_index[index] = Some(peer);
+        Ok(peer)
+    }
+
+    /// The number of the peer with this address.
+    pub(super) fn peer_with(&mut self, address: SocketAddr) -> u32 {
+        let peers = &mut self.peers;
+        *self.by_address.entry(address).or_insert_with(|| {
+            peers.push(Peer::new(address));
+            (peers.len() - 1) as u32
+        })
+    }
+
+    pub(super) fn peer(&mut self, peer: u32) -> &mut Peer {
+        &mut self.peers[peer as usize]
+    }
+
+    /// Its index in the address vector, for entries.
+    #[inline]
+    pub(super) fn index_of(&mut self, peer: u32) -> u64 {
+        let version = self.bindings.addresses.version();
+        let peer = &mut self.peers[peer as usize];
+        match peer.index {
+            Some((at, index)) if at == version => index,
+            _ => {
+                let index = self.bindings.addresses.index(&peer.address);
+                peer.index = Some((version, index));
+                index
+            }
+        }
+    }
+
+    /// The peer has to be served in the next turn.
+    pub(super) fn is_due(&mut self, shared: &mut Shared, peer: u32) {
+        let number = self.number;
+        let peer_state = self.peer(peer);
+        if !std::mem::replace(&mut peer_state.is_due, true) {
+            shared.due.push((number, peer));
+        }
+    }
+
+    /// Something is to be sent behind what waits.
+    pub(super) fn queue(&mut self, shared: &mut Shared, peer: u32, job: Job) {
+        self.peer(peer).jobs.push_back(job);
+        if !self.peer(peer).is_blocked {
+            self.is_due(shared, peer);
+        }
+    }
+
+    /// The peer is told that its operation has ended.
+    pub(super) fn reply(&mut self, shared: &mut Shared, peer: u32, id: u32, status: Result<(), Errno>) {
+        let status = status.err().map_or(0, |errno| errno.0 as u32);
+        self.queue(shared, peer, Job::Head(Head::done(id, status)));
+    }
+
+    /// Whether frames can be sent to the peer, or an attempt to connect is made from now on.
+    #[inline]
+    pub(super) fn open(&mut self, shared: &mut Shared, peer: u32) {
+        if matches!(self.peers[peer as usize].link, Link::Closed) {
+            shared.to_open.push((self.number, peer));
+        }
+    }
+
+    /// An operation of this side has succeeded.
+    #[inline]
+    pub(super) fn succeeded(&self, ticket: &Ticket) {
+        if ticket.is_reported
+            && let Some(queue) = &self.bindings.transmit
+        {
+            queue.push(Entry::new(ticket.context, ticket.flags));
+        }
+        if let Some(counter) = self.bindings.counter(ticket.flags) {
+            counter.add(1);
+        }
+    }
+
+    /// An operation of this side has failed.
+    pub(super) fn failed(&self, ticket: &Ticket, errno: Errno, reason: Option<&Arc<str>>) {
+        if let Some(queue) = &self.bindings.transmit {
+            let entry = Entry::new(ticket.context, ticket.flags);
+            queue.push_error(ErrorEntry { entry, excess: 0, errno, reason: reason.cloned() });
+        }
+        if let Some(counter) = self.bindings.counter(ticket.flags) {
+            counter.add_errors(1);
+        }
+    }
+
+    /// A receive has failed.
+    pub(super) fn receive_failed(
+        &self,
+        posted: &Posted,
+        flags: u64,
+        errno: Errno,
+        reason: Option<&Arc<str>>,
+    ) {
+        self.receive_failed_with(ErrorEntry {
+            entry: Entry::new(posted.context, flags),
+            excess: 0,
+            errno,
+            reason: reason.cloned(),
+        });
+    }
+
+    pub(super) fn receive_failed_with(&self, error: ErrorEntry) {
+        if let Some(queue) = &self.bindings.receive {
+            queue.push_error(error);
+        }
+        if let Some(counter) = self.bindings.counter(flags::RECV) {
+            counter.add_errors(1);
+        }
+    }
+
+    /// A peer has written to, or read from, a region of this side.
+    pub(super) fn accessed(&self, flags: u64, data: Option<u64>, length: usize, source: u64) {
+        if let Some(data) = data
+            && let Some(queue) = &self.bindings.receive
+        {
+            let flags = flags | flags::REMOTE_CQ_DATA;
+            queue.push(Entry { length, data, source, ..Entry::new(0, flags) });
+        }
+        if let Some(counter) = self.bindings.counter(flags) {
+            counter.add(1);
+        }
+    }
+}
+
+/// Where messages of a space complete.
+pub(super) fn receive_flags(is_tagged: bool) -> u64 {
+    flags::RECV | if is_tagged { flags::TAGGED } else { flags::MSG }
+}
+
+/// The index for a filter of any source.
+pub(super) fn is_any(index: Option<u64>) -> bool {
+    index.is_none_or(|index| index == NOT_AVAILABLE)
+}

@@ -1,0 +1,72 @@
+//! A frame that has arrived: in a transport's buffer, or from an endpoint of this domain.
+
+use uct_net::protocol::Fragment;
+
+use super::super::Buffers;
+
+/// The bytes of a frame.
+#[derive(Clone, Copy)]
+pub(in super::super) enum Input<'a> {
+    /// In the transport's buffer.
+    Net(&'a Fragment<'a>),
+    /// In memory of this process.
+    Local(&'a [u8]),
+}
+
+impl Input<'_> {
+    pub(super) fn len(&self) -> usize {
+        match self {
+            Input::Net(fragment) => fragment.len(),
+            Input::Local(bytes) => bytes.len(),
+        }
+    }
+
+    /// Copies the bytes from `offset` on, which are there.
+    pub(super) fn read(&self, offset: usize, target: &mut [u8]) {
+        match self {
+            Input::Net(fragment) => fragment.read(offset, target),
+            Input::Local(bytes) => target.copy_from_slice(&bytes[offset..offset + target.len()]),
+        }
+    }
+}
+
+/// The bytes of a frame behind its fields.
+#[derive(Clone, Copy)]
+pub(super) struct Payload<'a> {
+    pub(super) input: Input<'a>,
+    pub(super) start: usize,
+    /// What the frame has cost its sender.
+    pub(super) credit: u32,
+}
+
+impl Payload<'_> {
+    #[inline]
+    pub(super) fn len(&self) -> usize {
+        self.input.len() - self.start
+    }
+
+    pub(super) fn to_vec(self) -> Vec<u8> {
+        let mut bytes = vec![0; self.len()];
+        self.input.read(self.start, &mut bytes);
+        bytes
+    }
+
+    /// Copies the first `length` bytes, which are there, into buffers of the program from `at` on, which have room.
+    #[inline]
+    #[expect(unsafe_code, reason = "the program's memory is passed as pointers")]
+    pub(super) fn copy_to(&self, length: usize, target: &Buffers, at: usize) {
+        match self.input {
+            Input::Local(bytes) => {
+                target.write(at, &bytes[self.start..self.start + length]);
+            }
+            Input::Net(fragment) => {
+                let mut offset = self.start;
+                target.each_part(at, length, |buffer| {
+                    // SAFETY: the contract of `Buffer`: these bytes of the program are valid for writes while the operation lasts.
+                    unsafe { fragment.read_raw(offset, buffer.base(), buffer.len()) };
+                    offset += buffer.len();
+                });
+            }
+        }
+    }
+}

@@ -1,0 +1,395 @@
+//! Receives, and messages that arrive for them.
+
+use super::super::{Buffers, Entry, Errno, ErrorEntry, Receive, TagFilter, flags};
+use super::Shared;
+use super::endpoint::{Endpoint, is_any, receive_flags};
+use super::input::Payload;
+use super::peer::{Arriving, Job};
+use crate::matching::{Envelope, Filter, Landing, Matching, MultiId, Released, Unexpected, Why};
+use crate::wire::{self, Head};
+
+/// Bytes of unexpected messages that an endpoint keeps. Beyond it the credit of the peers that send them is held back.
+const MAX_UNEXPECTED: usize = 256 << 20;
+/// What an unexpected message costs beside its bytes.
+const UNEXPECTED_COST: usize = 128;
+
+/// What is kept of a posted receive.
+#[derive(Clone, Copy)]
+pub(super) struct Posted {
+    pub(super) context: usize,
+    pub(super) buffers: Buffers,
+    pub(super) is_reported: bool,
+}
+
+/// Where a message goes.
+pub(super) struct Target {
+    pub(super) posted: Posted,
+    /// Of its first byte in the buffers.
+    pub(super) offset: usize,
+    /// Bytes that it may have.
+    pub(super) room: usize,
+    multi: Option<MultiId>,
+}
+
+/// An unexpected message.
+pub(super) enum Arrived {
+    /// All of it. `held` is credit of its sender's, who may wait for the end of the operation with the id in `delivery`.
+    Bytes { bytes: Vec<u8>, held: u32, attempt: u32, delivery: Option<u32> },
+    /// Its bytes are to be asked for.
+    Request { id: u32, attempt: u32, delivery: bool },
+}
+
+impl Target {
+    fn new(landing: Landing<Posted>) -> Target {
+        let posted = landing.receive;
+        match landing.part {
+            None => Target { posted, offset: 0, room: posted.buffers.len(), multi: None },
+            Some(part) => Target {
+                posted,
+                offset: part.offset as usize,
+                room: part.length as usize,
+                multi: Some(part.id),
+            },
+        }
+    }
+}
+
+impl Endpoint {
+    pub(super) fn space(&mut self, is_tagged: bool) -> &mut Matching<Posted, Arrived> {
+        if is_tagged { &mut self.tagged } else { &mut self.untagged }
+    }
+
+    pub(super) fn filter(&mut self, from: Option<u64>, tag: Option<TagFilter>) -> Result<Filter, Errno> {
+        let source = match from {
+            Some(index) if !is_any(from) => Some(self.peer_at(index)?),
+            _ => None,
+        };
+        let TagFilter { tag, ignore } = tag.unwrap_or(TagFilter { tag: 0, ignore: u64::MAX });
+        Ok(Filter { source, tag, ignore })
+    }
+
+    /// Posts a receive, or gives it an unexpected message.
+    pub(super) fn receive(&mut self, shared: &mut Shared, receive: &Receive<'_>) -> Result<(), Errno> {
+        let filter = self.filter(receive.from, receive.tag)?;
+        let posted = posted(receive)?;
+        let is_tagged = receive.tag.is_some();
+        if let Some((posted, message)) = self.space(is_tagged).post(filter, posted) {
+            self.take(shared, is_tagged, Target::new(Landing { receive: posted, part: None }), message);
+        }
+        Ok(())
+    }
+
+    /// Posts a receive of many messages.
+    pub(super) fn receive_many(
+        &mut self,
+        shared: &mut Shared,
+        receive: &Receive<'_>,
+        minimum: usize,
+    ) -> Result<(), Errno> {
+        let filter = self.filter(receive.from, receive.tag)?;
+        let posted = posted(receive)?;
+        let (is_tagged, capacity) = (receive.tag.is_some(), posted.buffers.len() as u64);
+        let met = self.space(is_tagged).post_multi(filter, posted, capacity, minimum as u64);
+        for (landing, message) in met {
+            self.take(shared, is_tagged, Target::new(landing), message);
+        }
+        self.report_released(is_tagged);
+        Ok(())
+    }
+
+    /// A receive takes an unexpected message.
+    pub(super) fn take(
+        &mut self,
+        shared: &mut Shared,
+        is_tagged: bool,
+        target: Target,
+        message: Unexpected<Arrived>,
+    ) {
+        let Unexpected { envelope, payload } = message;
+        let peer = envelope.source;
+        match payload {
+            Arrived::Bytes { bytes, held, attempt, delivery } => {
+                let length = bytes.len().min(target.room);
+                target.posted.buffers.write(target.offset, &bytes[..length]);
+                self.release(peer, attempt, held, bytes.len());
+                self.received(&target, &envelope, is_tagged);
+                if let Some(id) = delivery
+                    && self.peer(peer).attempt == attempt
+                {
+                    self.reply(shared, peer, id, Ok(()));
+                }
+            }
+            Arrived::Request { id, attempt, delivery } => {
+                self.unexpected -= UNEXPECTED_COST;
+                if self.peer(peer).attempt == attempt {
+                    self.ask(shared, is_tagged, target, envelope, id, delivery);
+                } else {
+                    self.not_received(&target, is_tagged, Errno::RESET, None);
+                }
+            }
+        }
+    }
+
+    /// An unexpected message is no longer kept.
+    pub(super) fn release(&mut self, peer: u32, attempt: u32, held: u32, length: usize) {
+        self.unexpected -= length + UNEXPECTED_COST;
+        let peer = self.peer(peer);
+        if held > 0
+            && peer.attempt == attempt
+            && let super::link::Link::Net { connection, .. } = &peer.link
+        {
+            connection.release(held);
+        }
+    }
+
+    /// A whole message has arrived: its payload begins at `start`. Returns whether the sender's credit is held back.
+    #[inline]
+    pub(super) fn message(
+        &mut self,
+        shared: &mut Shared,
+        peer: u32,
+        envelope: &wire::Envelope,
+        id: u32,
+        payload: Payload<'_>,
+    ) -> bool {
+        let length = payload.len();
+        let is_tagged = envelope.tag.is_some();
+        let matched = Envelope {
+            source: peer,
+            tag: envelope.tag.unwrap_or(0),
+            length: length as u64,
+            data: envelope.data,
+        };
+        shared.totals.received(length);
+        let Some(landing) = self.space(is_tagged).arrive(&matched) else {
+            let is_held = self.unexpected > MAX_UNEXPECTED;
+            self.unexpected += length + UNEXPECTED_COST;
+            let arrived = Arrived::Bytes {
+                bytes: payload.to_vec(),
+                held: if is_held { payload.credit } else { 0 },
+                attempt: self.peer(peer).attempt,
+                delivery: envelope.delivery.then_some(id),
+            };
+            self.space(is_tagged).keep(matched, arrived);
+            self.report_released(is_tagged);
+            return is_held;
+        };
+        let target = Target::new(landing);
+        payload.copy_to(length.min(target.room), &target.posted.buffers, target.offset);
+        self.received(&target, &matched, is_tagged);
+        if envelope.delivery {
+            self.reply(shared, peer, id, Ok(()));
+        }
+        if target.multi.is_some() {
+            self.report_released(is_tagged);
+        }
+        false
+    }
+
+    /// A message has been announced.
+    pub(super) fn request(
+        &mut self,
+        shared: &mut Shared,
+        peer: u32,
+        envelope: &wire::Envelope,
+        id: u32,
+        length: u64,
+    ) {
+        let is_tagged = envelope.tag.is_some();
+        let matched = Envelope { source: peer, tag: envelope.tag.unwrap_or(0), length, data: envelope.data };
+        match self.space(is_tagged).arrive(&matched) {
+            Some(landing) => {
+                self.ask(shared, is_tagged, Target::new(landing), matched, id, envelope.delivery);
+            }
+            None => {
+                let attempt = self.peer(peer).attempt;
+                self.unexpected += UNEXPECTED_COST;
+                let arrived = Arrived::Request { id, attempt, delivery: envelope.delivery };
+                self.space(is_tagged).keep(matched, arrived);
+            }
+        }
+        self.report_released(is_tagged);
+    }
+
+    /// An announced message is no longer kept.
+    pub(super) fn forget_request(&mut self) {
+        self.unexpected -= UNEXPECTED_COST;
+    }
+
+    /// Asks for the bytes of a message that was announced.
+    fn ask(
+        &mut self,
+        shared: &mut Shared,
+        is_tagged: bool,
+        target: Target,
+        envelope: Envelope,
+        id: u32,
+        delivery: bool,
+    ) {
+        let peer = envelope.source;
+        let wanted = envelope.length.min(target.room as u64) as usize;
+        if wanted == 0 {
+            self.refuse(shared, peer, id, delivery);
+            shared.totals.received(0);
+            return self.received(&target, &envelope, is_tagged);
+        }
+        let delivery = delivery.then_some(id);
+        let arriving = Arriving { target, envelope, is_tagged, delivery, wanted, received: 0 };
+        let receiver = self.peer(peer).arriving.insert(arriving) as u32;
+        self.queue(shared, peer, Job::Head(Head::fetch(id, receiver, wanted as u64)));
+    }
+
+    /// Asks for none of the bytes of a message that was announced.
+    fn refuse(&mut self, shared: &mut Shared, peer: u32, id: u32, delivery: bool) {
+        self.queue(shared, peer, Job::Head(Head::fetch(id, 0, 0)));
+        if delivery {
+            self.reply(shared, peer, id, Ok(()));
+        }
+    }
+
+    /// The next bytes of a message have arrived.
+    pub(super) fn fragment(
+        &mut self,
+        shared: &mut Shared,
+        peer: u32,
+        id: u32,
+        payload: Payload<'_>,
+    ) -> Result<(), &'static str> {
+        let length = payload.len();
+        let state = &mut self.peers[peer as usize];
+        let Some(arriving) = state.arriving.get_mut(id as usize) else {
+            return Err("it sent bytes that were not asked for");
+        };
+        if length > arriving.wanted - arriving.received {
+            return Err("it sent more bytes than were asked for");
+        }
+        let at = arriving.target.offset + arriving.received;
+        payload.copy_to(length, &arriving.target.posted.buffers, at);
+        arriving.received += length;
+        if arriving.received == arriving.wanted {
+            let Arriving { target, envelope, is_tagged, delivery, wanted, .. } =
+                state.arriving.remove(id as usize);
+            shared.totals.received(wanted);
+            self.received(&target, &envelope, is_tagged);
+            if let Some(id) = delivery {
+                self.reply(shared, peer, id, Ok(()));
+            }
+        }
+        Ok(())
+    }
+
+    /// A message is in its buffer.
+    #[inline]
+    pub(super) fn received(&mut self, target: &Target, envelope: &Envelope, is_tagged: bool) {
+        let mut flags = receive_flags(is_tagged);
+        if envelope.data.is_some() {
+            flags |= flags::REMOTE_CQ_DATA;
+        }
+        let released = target.multi.and_then(|id| self.space(is_tagged).finish(id));
+        if let Some(Released { why: Why::Consumed, .. }) = released {
+            flags |= flags::MULTI_RECV;
+        }
+        let excess = (envelope.length as usize).saturating_sub(target.room);
+        let buffer = match target.multi {
+            Some(_) => target.posted.buffers.base().addr() + target.offset,
+            None => 0,
+        };
+        let entry = Entry {
+            context: target.posted.context,
+            flags,
+            length: envelope.length as usize - excess,
+            buffer,
+            data: envelope.data.unwrap_or(0),
+            tag: envelope.tag,
+            source: self.index_of(envelope.source),
+        };
+        if excess > 0 {
+            self.receive_failed_with(ErrorEntry { entry, excess, errno: Errno::TRUNCATED, reason: None });
+        } else {
+            if (target.posted.is_reported || flags & flags::MULTI_RECV != 0)
+                && let Some(queue) = &self.bindings.receive
+            {
+                queue.push(entry);
+            }
+            if let Some(counter) = self.bindings.counter(flags) {
+                counter.add(1);
+            }
+        }
+        if let Some(released) = released {
+            self.report_ended(released, is_tagged);
+        }
+    }
+
+    /// A message will not get into its buffer.
+    pub(super) fn not_received(
+        &mut self,
+        target: &Target,
+        is_tagged: bool,
+        errno: Errno,
+        reason: Option<&std::sync::Arc<str>>,
+    ) {
+        let mut flags = receive_flags(is_tagged);
+        let released = target.multi.and_then(|id| self.space(is_tagged).finish(id));
+        if let Some(Released { why: Why::Consumed, .. }) = released {
+            flags |= flags::MULTI_RECV;
+        }
+        self.receive_failed(&target.posted, flags, errno, reason);
+        if let Some(released) = released {
+            self.report_ended(released, is_tagged);
+        }
+    }
+
+    /// Multi-receives that have ended while nothing was arriving in their buffers.
+    pub(super) fn report_released(&mut self, is_tagged: bool) {
+        while let Some(released) = self.space(is_tagged).next_released() {
+            if let (Why::Consumed, Some(queue)) = (&released.why, &self.bindings.receive) {
+                let flags = receive_flags(is_tagged) | flags::MULTI_RECV;
+                queue.push(Entry::new(released.receive.context, flags));
+            }
+            self.report_ended(released, is_tagged);
+        }
+    }
+
+    /// A multi-receive has ended otherwise than by a message.
+    fn report_ended(&mut self, released: Released<Posted>, is_tagged: bool) {
+        let errno = match released.why {
+            Why::Consumed => return,
+            Why::Cancelled => Errno::CANCELED,
+            Why::SourceFailed => Errno::RESET,
+        };
+        let flags = receive_flags(is_tagged) | flags::MULTI_RECV;
+        self.receive_failed(&released.receive, flags, errno, None);
+    }
+
+    /// Nobody receives an unexpected message.
+    pub(super) fn throw_away(&mut self, shared: &mut Shared, message: Unexpected<Arrived>) {
+        let peer = message.envelope.source;
+        let is_current = |endpoint: &mut Endpoint, attempt| endpoint.peer(peer).attempt == attempt;
+        match message.payload {
+            Arrived::Bytes { bytes, held, attempt, delivery } => {
+                self.release(peer, attempt, held, bytes.len());
+                if let Some(id) = delivery
+                    && is_current(self, attempt)
+                {
+                    self.reply(shared, peer, id, Ok(()));
+                }
+            }
+            Arrived::Request { id, attempt, delivery } => {
+                self.unexpected -= UNEXPECTED_COST;
+                if is_current(self, attempt) {
+                    self.refuse(shared, peer, id, delivery);
+                }
+            }
+        }
+    }
+}
+
+fn posted(receive: &Receive<'_>) -> Result<Posted, Errno> {
+    let buffers = Buffers::new(receive.buffers).ok_or(Errno::INVALID)?;
+    Ok(Posted { context: receive.context, buffers, is_reported: receive.is_reported })
+}
+
+/// A receive without a part of a multi-receive.
+pub(super) fn plain(posted: Posted) -> Target {
+    Target::new(Landing { receive: posted, part: None })
+}

@@ -1,0 +1,187 @@
+//! Sending messages: at once, behind others, or when the receiver asks for the bytes.
+
+use super::super::{Buffers, Errno, MAX_INJECT, Send, flags};
+use super::Shared;
+use super::copied::Copied;
+use super::endpoint::Endpoint;
+use super::link::Link;
+use super::peer::{Job, Pending, PendingKind, Stream, Ticket};
+use crate::wire::{Envelope, Head, MAX_HEAD};
+
+/// Longest message that goes in one frame, where the connection's frames have room for it.
+const EAGER: usize = 16 << 10;
+/// The same, while there is no connection yet: any connection's frames have room for it.
+const EAGER_UNCONNECTED: usize = 512;
+
+impl Endpoint {
+    /// Sends a message, or queues it.
+    pub(super) fn send(&mut self, shared: &mut Shared, send: &Send<'_>) -> Result<(), Errno> {
+        let peer = self.peer_at(send.to)?;
+        let buffers = Buffers::new(send.buffers).ok_or(Errno::INVALID)?;
+        if send.mode.inject && buffers.len() > MAX_INJECT {
+            return Err(Errno::TOO_LONG);
+        }
+        let kind = if send.tag.is_some() { flags::TAGGED } else { flags::MSG };
+        let ticket =
+            Ticket { context: send.context, flags: flags::SEND | kind, is_reported: send.mode.is_reported };
+        let envelope = Envelope { tag: send.tag, data: send.data, delivery: send.mode.delivery };
+        let state = &self.peers[peer as usize];
+        let eager = match state.link.fragment() {
+            0 => EAGER_UNCONNECTED,
+            fragment => EAGER.min(fragment - MAX_HEAD),
+        };
+        if buffers.len() <= eager && !envelope.delivery && state.is_clear() && state.link.is_open() {
+            let head = Head::message(0, &envelope);
+            if state.link.try_send_buffers(shared, head.bytes(), &buffers) {
+                shared.totals.sent(buffers.len());
+                self.succeeded(&ticket);
+                return Ok(());
+            }
+        }
+        if state.is_full() {
+            return Err(Errno::AGAIN);
+        }
+        self.open(shared, peer);
+        shared.totals.sent(buffers.len());
+        if buffers.len() <= eager {
+            self.queue_eager(shared, peer, envelope, buffers, ticket, send.mode.inject);
+        } else {
+            self.queue_request(shared, peer, envelope, buffers, ticket, send.mode.inject);
+        }
+        Ok(())
+    }
+
+    /// Queues a message that goes in one frame.
+    fn queue_eager(
+        &mut self,
+        shared: &mut Shared,
+        peer: u32,
+        envelope: Envelope,
+        buffers: Buffers,
+        ticket: Ticket,
+        inject: bool,
+    ) {
+        let (id, ticket) = if envelope.delivery {
+            let pending = Pending { ticket, kind: PendingKind::Done, _copy: None };
+            (self.peer(peer).operations.insert(pending) as u32, None)
+        } else {
+            (0, Some(ticket))
+        };
+        let head = Head::message(id, &envelope);
+        let job = if inject {
+            let mut bytes = head.bytes().to_vec();
+            buffers.append_to(&mut bytes);
+            Job::Copied(bytes.into(), ticket)
+        } else {
+            Job::Message { head, buffers, ticket }
+        };
+        self.queue(shared, peer, job);
+    }
+
+    /// Queues the request of a message whose bytes the receiver asks for.
+    fn queue_request(
+        &mut self,
+        shared: &mut Shared,
+        peer: u32,
+        envelope: Envelope,
+        buffers: Buffers,
+        ticket: Ticket,
+        inject: bool,
+    ) {
+        let Copied { buffers, copy } = Copied::new(buffers, inject);
+        let length = buffers.len() as u64;
+        let kind = PendingKind::Asked { buffers, delivery: envelope.delivery, is_asked: false };
+        let id = self.peer(peer).operations.insert(Pending { ticket, kind, _copy: copy }) as u32;
+        self.queue(shared, peer, Job::Head(Head::request(id, &envelope, length)));
+    }
+
+    /// The receiver has matched a message and asks for its first `wanted` bytes.
+    pub(super) fn asked(
+        &mut self,
+        shared: &mut Shared,
+        peer: u32,
+        id: u32,
+        receiver: u32,
+        wanted: u64,
+    ) -> Result<(), &'static str> {
+        let state = self.peer(peer);
+        let pending = state.operations.get_mut(id as usize);
+        let Some(PendingKind::Asked { buffers, delivery, is_asked: is_asked @ false }) =
+            pending.map(|pending| &mut pending.kind)
+        else {
+            return Err("it asked for a message that was not announced");
+        };
+        if wanted > buffers.len() as u64 {
+            return Err("it asked for more than a message has");
+        }
+        *is_asked = true;
+        let (buffers, delivery) = (buffers.part(0, wanted as usize), *delivery);
+        if wanted > 0 {
+            state.streams.push_back(Stream::Message { id, receiver, buffers, sent: 0 });
+            self.is_due(shared, peer);
+        } else if !delivery {
+            self.ended(peer, id, Ok(()))?;
+        }
+        Ok(())
+    }
+
+    /// All bytes of a message that the receiver has asked for have left.
+    pub(super) fn streamed(&mut self, peer: u32, id: u32) {
+        let pending = self.peer(peer).operations.get_mut(id as usize);
+        if let Some(PendingKind::Asked { delivery: false, .. }) = pending.map(|pending| &pending.kind) {
+            let _ = self.ended(peer, id, Ok(()));
+        }
+    }
+
+    /// An operation of this side has ended.
+    pub(super) fn ended(
+        &mut self,
+        peer: u32,
+        id: u32,
+        outcome: Result<(), Errno>,
+    ) -> Result<(), &'static str> {
+        let operations = &mut self.peer(peer).operations;
+        let Some(pending) = operations.try_remove(id as usize) else {
+            return Err("it ended an operation that was not begun");
+        };
+        match outcome {
+            Ok(()) => self.succeeded(&pending.ticket),
+            Err(errno) => self.failed(&pending.ticket, errno, None),
+        }
+        Ok(())
+    }
+
+    /// The peer says that an operation of this side has ended.
+    pub(super) fn done(&mut self, peer: u32, id: u32, status: u32) -> Result<(), &'static str> {
+        let outcome = match status {
+            0 => Ok(()),
+            1..=4095 => Err(Errno(status as i32)),
+            _ => return Err("it sent a status that is no error number"),
+        };
+        let may_end = match self.peer(peer).operations.get(id as usize).map(|pending| &pending.kind) {
+            None | Some(PendingKind::Done) => true,
+            Some(PendingKind::Asked { delivery, is_asked, .. }) => *delivery && *is_asked,
+            // Its bytes are its end.
+            Some(PendingKind::Data { .. }) => outcome.is_err(),
+        };
+        if !may_end {
+            return Err("it ended an operation too early");
+        }
+        // Of a message in the middle of its bytes nothing more is sent.
+        self.peer(peer)
+            .streams
+            .retain(|stream| !matches!(stream, Stream::Message { id: at, .. } if *at == id));
+        self.ended(peer, id, outcome)
+    }
+
+    /// Whether all that the program has sent has been handed to connections.
+    pub(super) fn is_handed_over(&self) -> bool {
+        self.peers.iter().all(|peer| match &peer.link {
+            Link::Closed => true,
+            Link::Net { connection, .. } => {
+                peer.jobs.is_empty() && peer.streams.is_empty() && connection.has_left()
+            }
+            _ => peer.jobs.is_empty() && peer.streams.is_empty(),
+        })
+    }
+}
