@@ -2,7 +2,10 @@
 
 #![expect(unsafe_code, reason = "a program's memory is passed as pointers")]
 
+mod ends;
+mod matches;
 mod messages;
+mod remote;
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
