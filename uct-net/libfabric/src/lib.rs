@@ -19,6 +19,7 @@ mod info;
 #[doc(hidden)]
 pub mod matching;
 mod objects;
+mod ops;
 mod provider;
 #[doc(hidden)]
 pub mod wire;

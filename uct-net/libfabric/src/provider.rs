@@ -9,7 +9,7 @@ use std::ptr::null_mut;
 use std::sync::OnceLock;
 
 use crate::abi::*;
-use crate::boundary::{guarded, put, text};
+use crate::boundary::{Caller, guarded};
 use crate::engine::Errno;
 use crate::info::{self, Hints, NAME, Request};
 use crate::objects;
@@ -106,25 +106,21 @@ unsafe extern "C" fn getinfo(
     hints: *const fi_info,
     answer: *mut *mut fi_info,
 ) -> c_int {
-    guarded(|| {
-        // SAFETY: libfabric passes null or what its program has given it, here and below.
-        let node = unsafe { text(node) }?;
-        // SAFETY: as above.
-        let service = unsafe { text(service) }?;
-        // SAFETY: as above.
-        let hints = unsafe { Hints::new(hints) }?;
-        // SAFETY: as above.
-        unsafe { put(answer, null_mut()) }?;
+    let work = |caller: &Caller| {
+        caller.put(answer, null_mut())?;
         let Identity { name, protocol, .. } = *identity();
-        let found =
-            info::find(&Request { version, node, service, flags, hints, protocol }).map_err(|reason| {
-                ucs::log::info!("libfabric: {name} is not offered to this call of fi_getinfo: {reason}");
-                Errno(ENODATA)
-            })?;
-        // SAFETY: as above.
-        unsafe { put(answer, found) }?;
+        let (node, service) = (caller.text(node)?, caller.text(service)?);
+        let hints = Hints::new(caller, hints)?;
+        let found = info::find(&Request { version, node, service, flags, hints, protocol });
+        let found = found.map_err(|reason| {
+            ucs::log::info!("libfabric: {name} is not offered to this call of fi_getinfo: {reason}");
+            Errno(ENODATA)
+        })?;
+        caller.put(answer, found)?;
         Ok(0)
-    })
+    };
+    // SAFETY: libfabric passes null, or what its program has given it.
+    unsafe { guarded(work) }
 }
 
 unsafe extern "C" fn fabric(
@@ -133,7 +129,7 @@ unsafe extern "C" fn fabric(
     context: *mut c_void,
 ) -> c_int {
     // SAFETY: libfabric passes what its program has given it.
-    guarded(|| unsafe { objects::fabric::open(attr, fabric, context) })
+    unsafe { guarded(|caller| objects::fabric::open(caller, attr, fabric, context)) }
 }
 
 /// Everything that is open belongs to the program, which closes it.

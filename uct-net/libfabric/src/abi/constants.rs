@@ -27,7 +27,9 @@ numbers! { u64:
     FI_REMOTE_CQ_DATA = 1 << 17;
     FI_MORE = 1 << 18;
     FI_PEEK = 1 << 19;
+    FI_FENCE = 1 << 21;
     FI_COMPLETION = 1 << 24;
+    FI_EVENT = 1 << 24;
     FI_INJECT = 1 << 25;
     FI_INJECT_COMPLETE = 1 << 26;
     FI_TRANSMIT_COMPLETE = 1 << 27;
@@ -172,6 +174,7 @@ numbers! { c_int:
     ENOPROTOOPT = libc::ENOPROTOOPT;
     EOPNOTSUPP = libc::EOPNOTSUPP;
     ETIMEDOUT = libc::ETIMEDOUT;
+    EADDRNOTAVAIL = libc::EADDRNOTAVAIL;
     ECANCELED = libc::ECANCELED;
     EOTHER = 256;
     ETOOSMALL = 257;

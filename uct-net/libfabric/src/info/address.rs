@@ -53,8 +53,8 @@ pub fn addresses(
     permitted: &NameList,
 ) -> Result<Addresses, String> {
     let mut family = Family::of_format(hints.map_or(FI_FORMAT_UNSPEC, |hints| hints.info.addr_format))?;
-    let mut source = hints.map(Hints::source).transpose()?.flatten();
-    let mut destination = hints.map(Hints::destination).transpose()?.flatten();
+    let mut source = hints.map(|hints| hints.source.known("src_addr")).transpose()?.flatten();
+    let mut destination = hints.map(|hints| hints.destination.known("dest_addr")).transpose()?.flatten();
     if node.is_some() || service.is_some() {
         let named = look_up(node, service, flags & FI_NUMERICHOST != 0, family)?;
         *(if flags & FI_SOURCE != 0 { &mut source } else { &mut destination }) = Some(named);
@@ -65,14 +65,29 @@ pub fn addresses(
         }
         family = Family::of(address.ip());
     }
-    let source = match source {
-        Some(own) if !own.ip().is_unspecified() => {
-            check_own(own.ip(), permitted)?;
-            own
-        }
-        own => SocketAddr::new(choose(family, destination, permitted)?, own.map_or(0, |own| own.port())),
+    Ok(Addresses { source: Some(own_address(family, source, destination, permitted)?), destination })
+}
+
+/// The address of an endpoint, if the program wants this one.
+pub fn own(format: u32, asked: Option<SocketAddr>, permitted: &NameList) -> Result<SocketAddr, String> {
+    let family = match asked {
+        Some(asked) => Family::of(asked.ip()),
+        None => Family::of_format(format)?,
     };
-    Ok(Addresses { source: Some(source), destination })
+    own_address(family, asked, None, permitted)
+}
+
+fn own_address(
+    family: Family,
+    asked: Option<SocketAddr>,
+    peer: Option<SocketAddr>,
+    permitted: &NameList,
+) -> Result<SocketAddr, String> {
+    match asked {
+        Some(own) if !own.ip().is_unspecified() => check_own(own.ip(), permitted).map(|()| own),
+        // Peers need an address that they can call, so that a wildcard stands for the one that is chosen.
+        own => Ok(SocketAddr::new(choose(family, peer, permitted)?, own.map_or(0, |own| own.port()))),
+    }
 }
 
 fn look_up(

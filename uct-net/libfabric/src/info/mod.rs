@@ -6,9 +6,10 @@ mod address;
 mod allocate;
 mod hints;
 mod offer;
-mod socket_address;
+pub mod socket_address;
 
 use std::fmt::Display;
+use std::net::SocketAddr;
 
 use ucs::log::Directives;
 use uct_core::Context;
@@ -16,6 +17,7 @@ use uct_core::Context;
 use crate::abi::{FI_PROV_ATTR_ONLY, OFI_CORE_PROV_ONLY, fi_info};
 
 pub use hints::Hints;
+pub use offer::{MAX_ATOMIC, RECEIVE_FLAGS, TRANSMIT_FLAGS};
 
 /// Name of the only fabric and of its only domain.
 pub const NAME: &str = "uct";
@@ -54,6 +56,12 @@ pub fn find(request: &Request<'_>) -> Result<*mut fi_info, String> {
         Some(address::addresses(request.node, request.service, request.flags, hints, &config.net_devices)?)
     };
     allocate::info(&offer, addresses).ok_or_else(|| "there is no memory for the answer".to_owned())
+}
+
+/// The address of an endpoint whose program wants this one, or any of this format.
+pub fn own_address(format: u32, asked: Option<SocketAddr>) -> Result<SocketAddr, String> {
+    let config = Context::builder().core_config().map_err(|error| error.to_string())?;
+    address::own(format, asked, &config.net_devices)
 }
 
 fn refused<T>(name: &str, asked: impl Display, offered: impl Display) -> Result<T, String> {

@@ -20,9 +20,9 @@ const RECEIVE: u64 = PRIMARY | SECONDARY | FI_RECV | FI_REMOTE_READ | FI_REMOTE_
 const REACH: u64 = FI_LOCAL_COMM | FI_REMOTE_COMM;
 
 /// Flags that may be the default of an endpoint's operations.
-const TRANSMIT_FLAGS: u64 =
+pub const TRANSMIT_FLAGS: u64 =
     FI_COMPLETION | FI_INJECT | FI_INJECT_COMPLETE | FI_TRANSMIT_COMPLETE | FI_DELIVERY_COMPLETE;
-const RECEIVE_FLAGS: u64 = FI_COMPLETION | FI_MULTI_RECV;
+pub const RECEIVE_FLAGS: u64 = FI_COMPLETION | FI_MULTI_RECV;
 
 /// Order between operations of one endpoint to one peer.
 const ORDER: u64 = FI_ORDER_SAS;
@@ -34,6 +34,8 @@ const MANY: usize = 1 << 16;
 const TAG_FORMAT: u64 = 0xAAAA_AAAA_AAAA_AAAA;
 /// Bytes of the longest message.
 const MAX_MESSAGE: usize = 1 << 40;
+/// Bytes of the longest atomic operation.
+pub const MAX_ATOMIC: usize = 16 << 20;
 /// Version of the protocol that providers of this kind speak.
 const PROTOCOL_VERSION: u32 = 1;
 

@@ -27,6 +27,15 @@ pub fn read(bytes: &[u8]) -> Option<SocketAddr> {
     }
 }
 
+/// Bytes of an address of this family; `None` if it is no IP address.
+pub fn length(family: libc::sa_family_t) -> Option<usize> {
+    match i32::from(family) {
+        libc::AF_INET => Some(V4),
+        libc::AF_INET6 => Some(V6),
+        _ => None,
+    }
+}
+
 /// The bytes of an address.
 pub fn write(address: SocketAddr) -> Vec<u8> {
     match address {
@@ -77,6 +86,8 @@ mod tests {
         for text in ["127.0.0.1:0", "10.1.2.3:65535", "[::1]:7000", "[fe80::1%3]:9"] {
             let address: SocketAddr = text.parse().unwrap();
             let mut bytes = write(address);
+            let family = libc::sa_family_t::from_ne_bytes(*bytes.first_chunk().unwrap());
+            assert_eq!(length(family), Some(bytes.len()));
             assert_eq!(read(&bytes), Some(address));
             bytes.pop();
             assert_eq!(read(&bytes), None);

@@ -5,11 +5,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::abi::*;
-use crate::boundary::guarded;
 use crate::engine::Errno;
 
 use super::fabric::Fabric;
-use super::{Held, give, methods, take};
+use super::{Held, close_only, methods};
 
 /// An event queue only keeps its fabric open.
 pub struct EventQueue {
@@ -19,7 +18,7 @@ pub struct EventQueue {
 impl Held for EventQueue {
     type Head = fid_eq;
     const CLASS: usize = FI_CLASS_EQ;
-    const OPS: &'static fi_ops = &fi_ops { close, ..fi_ops::UNSUPPORTED };
+    const OPS: &'static fi_ops = &close_only!(EventQueue);
 
     fn head(&self, fid: fid) -> fid_eq {
         fid_eq { fid, ops: &OPS }
@@ -30,46 +29,38 @@ static OPS: fi_ops_eq = fi_ops_eq { read, readerr, sread, strerror, ..fi_ops_eq:
 
 methods! {
     pub fn open(
-        fabric: *mut fid_fabric => Fabric, _attr: *mut fi_eq_attr, target: *mut *mut fid_eq, context: *mut c_void,
+        caller, fabric: *mut fid_fabric => Fabric, _attr: *mut fi_eq_attr, target: *mut *mut fid_eq,
+        context: *mut c_void,
     ) -> c_int {
-        let queue = EventQueue { _fabric: Arc::clone(fabric) };
-        // SAFETY: libfabric's contract.
-        unsafe { give(queue, context, target) }?;
+        caller.give(EventQueue { _fabric: Arc::clone(fabric) }, context, target)?;
         Ok(0)
     }
 
     fn read(
-        _queue: *mut fid_eq => EventQueue, _event: *mut u32, _target: *mut c_void, _length: usize, _flags: u64,
+        caller, _queue: *mut fid_eq => EventQueue, _event: *mut u32, _target: *mut c_void, _length: usize,
+        _flags: u64,
     ) -> isize {
         Err(Errno::AGAIN)
     }
 
-    fn readerr(_queue: *mut fid_eq => EventQueue, _target: *mut fi_eq_err_entry, _flags: u64) -> isize {
+    fn readerr(caller, _queue: *mut fid_eq => EventQueue, _target: *mut fi_eq_err_entry, _flags: u64) -> isize {
         Err(Errno::AGAIN)
     }
 
     /// Waits for the given milliseconds. To wait without limit would be for ever, and is refused.
     fn sread(
-        _queue: *mut fid_eq => EventQueue, _event: *mut u32, _target: *mut c_void, _length: usize, timeout: c_int,
-        _flags: u64,
+        caller, _queue: *mut fid_eq => EventQueue, _event: *mut u32, _target: *mut c_void, _length: usize,
+        timeout: c_int, _flags: u64,
     ) -> isize {
         let milliseconds = u64::try_from(timeout).map_err(|_| Errno::NOT_SUPPORTED)?;
         std::thread::sleep(Duration::from_millis(milliseconds));
         Err(Errno::AGAIN)
     }
-}
 
-unsafe extern "C" fn close(object: *mut fid) -> c_int {
-    // SAFETY: libfabric's contract.
-    guarded(|| unsafe { take::<EventQueue>(object) }.map(|_| 0))
-}
-
-unsafe extern "C" fn strerror(
-    _queue: *mut fid_eq,
-    _error: c_int,
-    _data: *const c_void,
-    _target: *mut c_char,
-    _length: usize,
-) -> *const c_char {
-    c"an error of the provider uct".as_ptr()
+    fn strerror(
+        caller, _queue: *mut fid_eq => EventQueue, _error: c_int, _data: *const c_void, _target: *mut c_char,
+        _length: usize,
+    ) -> *const c_char {
+        Ok(c"no event".as_ptr())
+    }
 }
