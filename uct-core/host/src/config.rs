@@ -165,7 +165,8 @@ impl CoreConfig {
 }
 
 /// Variables that begin with `UCT_` and are no configuration.
-pub(crate) const FOREIGN_VARIABLES: &[&str] = &["UCT_BUILD_PLUGIN_DIR", "UCT_CONFIG", "UCT_TEST_*"];
+pub(crate) const FOREIGN_VARIABLES: &[&str] =
+    &["UCT_BUILD_PLUGIN_DIR", "UCT_CONFIG", "UCT_FI_*", "UCT_NET_KEY_FILE", "UCT_TEST_*"];
 
 /// The key of all transports that plugins get besides their own.
 const POPULATE: (&str, &str) = ("", "populate");

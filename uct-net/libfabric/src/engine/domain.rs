@@ -14,6 +14,7 @@ use uct_net::{Net, NetOptions};
 use super::inside::State;
 use super::region::Regions;
 use super::report::report;
+use super::settings::options;
 use super::waiter::Waiter;
 use super::{Access, Buffer, Counter, Errno, Queue, Region, Totals};
 
@@ -42,7 +43,7 @@ impl Domain {
     pub fn open() -> Result<Arc<Domain>, NotOpened> {
         let context = Context::builder().build();
         let context = context.map_err(|error| not_opened(Errno::INVALID, &error))?;
-        Domain::over(&context, NetOptions::default())
+        Domain::over(&context, options()?)
     }
 
     /// As [`Domain::open`], with this configuration.

@@ -17,6 +17,7 @@ mod operation;
 mod queue;
 mod region;
 mod report;
+mod settings;
 #[cfg(test)]
 mod tests;
 mod waiter;
