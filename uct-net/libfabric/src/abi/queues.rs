@@ -24,7 +24,7 @@ pub struct fi_cq_attr {
 
 /// An entry of the longest format. The shorter formats are its beginnings.
 #[repr(C)]
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub struct fi_cq_tagged_entry {
     pub op_context: *mut c_void,
     pub flags: u64,
@@ -36,6 +36,7 @@ pub struct fi_cq_tagged_entry {
 
 /// Without the source's address that libfabric 1.20 added at the end.
 #[repr(C)]
+#[derive(Debug)]
 pub struct fi_cq_err_entry {
     pub op_context: *mut c_void,
     pub flags: u64,
