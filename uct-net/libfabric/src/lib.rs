@@ -8,8 +8,10 @@
 //! | `engine` | a domain, its endpoints and their peers over `uct-net`, in Rust's terms | matching, wire |
 //! | `boundary` | how C calls: pointers, errors, panics | engine, for its errors |
 //! | `info` | what the provider offers, compared with what a program asks for | abi, boundary, engine |
-//! | `objects`, `ops` | what programs hold and call | all of these |
-//! | `provider` | what libfabric finds in the file | all |
+//! | `objects` | what programs hold | all of these |
+//! | `ops` | what programs call for data | objects, engine |
+//! | `tables` | what C finds in an object | objects, ops |
+//! | `provider` | what libfabric finds in the file | info, objects |
 
 pub mod abi;
 mod boundary;
@@ -21,6 +23,7 @@ pub mod matching;
 mod objects;
 mod ops;
 mod provider;
+mod tables;
 #[doc(hidden)]
 pub mod wire;
 

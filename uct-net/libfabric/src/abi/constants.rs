@@ -54,9 +54,13 @@ numbers! { u64:
 /// Flag of a call of `getinfo` that libfabric's own layers make for a provider beneath them. It is in none of its public headers.
 pub const OFI_CORE_PROV_ONLY: u64 = 1 << 59;
 
-// Order between operations: what comes first, then what comes after it.
+// Order between operations, the later one first: SAS is send after send.
 numbers! { u64:
     FI_ORDER_SAS = 1 << 8;
+    FI_ORDER_ATOMIC_RAR = 1 << 36;
+    FI_ORDER_ATOMIC_RAW = 1 << 37;
+    FI_ORDER_ATOMIC_WAR = 1 << 38;
+    FI_ORDER_ATOMIC_WAW = 1 << 39;
 }
 
 numbers! { u32:

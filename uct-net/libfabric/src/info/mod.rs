@@ -14,7 +14,10 @@ use std::net::SocketAddr;
 use ucs::log::Directives;
 use uct_core::Context;
 
-use crate::abi::{FI_PROV_ATTR_ONLY, OFI_CORE_PROV_ONLY, fi_info};
+use crate::abi::{EADDRNOTAVAIL, FI_PROV_ATTR_ONLY, OFI_CORE_PROV_ONLY, fi_info};
+
+use crate::boundary::Outcome;
+use crate::engine::Errno;
 
 pub use hints::Hints;
 pub use offer::{MAX_ATOMIC, RECEIVE_FLAGS, TRANSMIT_FLAGS};
@@ -59,9 +62,16 @@ pub fn find(request: &Request<'_>) -> Result<*mut fi_info, String> {
 }
 
 /// The address of an endpoint whose program wants this one, or any of this format.
-pub fn own_address(format: u32, asked: Option<SocketAddr>) -> Result<SocketAddr, String> {
-    let config = Context::builder().core_config().map_err(|error| error.to_string())?;
-    address::own(format, asked, &config.net_devices)
+///
+/// # Errors
+/// It is not one of a permitted device of this machine, which is logged.
+pub fn own_address(format: u32, asked: Option<SocketAddr>) -> Outcome<SocketAddr> {
+    let config = Context::builder().core_config().map_err(|error| error.to_string());
+    let found = config.and_then(|config| address::own(format, asked, &config.net_devices));
+    found.map_err(|reason| {
+        ucs::log::warn!("libfabric: no address for an endpoint: {reason}");
+        Errno(EADDRNOTAVAIL)
+    })
 }
 
 fn refused<T>(name: &str, asked: impl Display, offered: impl Display) -> Result<T, String> {

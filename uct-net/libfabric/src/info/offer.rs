@@ -24,8 +24,10 @@ pub const TRANSMIT_FLAGS: u64 =
     FI_COMPLETION | FI_INJECT | FI_INJECT_COMPLETE | FI_TRANSMIT_COMPLETE | FI_DELIVERY_COMPLETE;
 pub const RECEIVE_FLAGS: u64 = FI_COMPLETION | FI_MULTI_RECV;
 
-/// Order between operations of one endpoint to one peer.
-const ORDER: u64 = FI_ORDER_SAS;
+/// Order between operations of one endpoint to one peer: that of messages, and that of atomic operations, which the peer's processor carries out as
+/// they arrive.
+const ORDER: u64 =
+    FI_ORDER_SAS | FI_ORDER_ATOMIC_RAR | FI_ORDER_ATOMIC_RAW | FI_ORDER_ATOMIC_WAR | FI_ORDER_ATOMIC_WAW;
 /// Operations that a program may expect to be taken before it reads its queues. More are taken as well.
 const DEPTH: usize = 1 << 16;
 /// Objects of each kind. Only memory limits them.
@@ -83,9 +85,9 @@ impl Offer {
                 protocol_version: PROTOCOL_VERSION,
                 max_msg_size: MAX_MESSAGE,
                 msg_prefix_size: 0,
-                max_order_raw_size: 0,
-                max_order_war_size: 0,
-                max_order_waw_size: 0,
+                max_order_raw_size: MAX_ATOMIC,
+                max_order_war_size: MAX_ATOMIC,
+                max_order_waw_size: MAX_ATOMIC,
                 mem_tag_format: TAG_FORMAT,
                 tx_ctx_cnt: 1,
                 rx_ctx_cnt: 1,

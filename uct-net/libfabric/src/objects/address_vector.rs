@@ -13,25 +13,13 @@ use crate::info::socket_address;
 
 use super::domain::Domain;
 use super::event_queue::EventQueue;
-use super::{Held, close_only, methods};
+use super::methods;
 
 /// An address vector of the engine.
 pub struct AddressVector {
     pub engine: Arc<engine::AddressVector>,
     pub domain: Arc<Domain>,
 }
-
-impl Held for AddressVector {
-    type Head = fid_av;
-    const CLASS: usize = FI_CLASS_AV;
-    const OPS: &'static fi_ops = &fi_ops { bind, ..close_only!(AddressVector) };
-
-    fn head(&self, fid: fid) -> fid_av {
-        fid_av { fid, ops: &OPS }
-    }
-}
-
-static OPS: fi_ops_av = fi_ops_av { insert, insertsvc, remove, lookup, straddr, ..fi_ops_av::UNSUPPORTED };
 
 /// Flags of the insertion of addresses that change nothing here.
 const HINTS: u64 = FI_MORE;
@@ -57,12 +45,12 @@ methods! {
     }
 
     /// An event queue may be bound. It gets no event.
-    fn bind(caller, _vector: *mut fid => AddressVector, other: *mut fid, _flags: u64) -> c_int {
+    pub fn bind(caller, _vector: *mut fid => AddressVector, other: *mut fid, _flags: u64) -> c_int {
         caller.held::<EventQueue>(other)?;
         Ok(0)
     }
 
-    fn insert(
+    pub fn insert(
         caller, vector: *mut fid_av => AddressVector, addresses: *const c_void, count: usize,
         indices: *mut fi_addr_t, flags: u64, context: *mut c_void,
     ) -> c_int {
@@ -87,7 +75,7 @@ methods! {
         Ok(inserted)
     }
 
-    fn insertsvc(
+    pub fn insertsvc(
         caller, vector: *mut fid_av => AddressVector, node: *const c_char, service: *const c_char,
         index: *mut fi_addr_t, flags: u64, _context: *mut c_void,
     ) -> c_int {
@@ -107,7 +95,7 @@ methods! {
         Ok(1)
     }
 
-    fn remove(
+    pub fn remove(
         caller, vector: *mut fid_av => AddressVector, indices: *mut fi_addr_t, count: usize, flags: u64,
     ) -> c_int {
         if flags != 0 {
@@ -120,7 +108,7 @@ methods! {
         if all_known { Ok(0) } else { Err(Errno::INVALID) }
     }
 
-    fn lookup(
+    pub fn lookup(
         caller, vector: *mut fid_av => AddressVector, index: fi_addr_t, target: *mut c_void, length: *mut usize,
     ) -> c_int {
         let address = vector.engine.address(index).ok_or(Errno::INVALID)?;
@@ -130,7 +118,7 @@ methods! {
         Ok(0)
     }
 
-    fn straddr(
+    pub fn straddr(
         caller, _vector: *mut fid_av => AddressVector, address: *const c_void, target: *mut c_char,
         length: *mut usize,
     ) -> *const c_char {

@@ -10,7 +10,7 @@ use crate::boundary::{Caller, Outcome};
 use crate::engine::{self, Entry, Errno, NotRead};
 
 use super::domain::Domain;
-use super::{Held, close_only, methods, waiting};
+use super::{methods, waiting};
 
 /// A queue of the engine, and the form in which the program reads it.
 pub struct CompletionQueue {
@@ -22,19 +22,6 @@ pub struct CompletionQueue {
     /// What `strerror` says: the reason of the last error that was read.
     reason: Mutex<CString>,
 }
-
-impl Held for CompletionQueue {
-    type Head = fid_cq;
-    const CLASS: usize = FI_CLASS_CQ;
-    const OPS: &'static fi_ops = &fi_ops { control, ..close_only!(CompletionQueue) };
-
-    fn head(&self, fid: fid) -> fid_cq {
-        fid_cq { fid, ops: &OPS }
-    }
-}
-
-static OPS: fi_ops_cq =
-    fi_ops_cq { size: size_of::<fi_ops_cq>(), read, readfrom, readerr, sread, sreadfrom, signal, strerror };
 
 /// Capacity of a queue whose program names none. Queues grow.
 const CAPACITY: usize = 1024;
@@ -59,31 +46,31 @@ methods! {
         Ok(0)
     }
 
-    fn read(caller, queue: *mut fid_cq => CompletionQueue, target: *mut c_void, count: usize) -> isize {
+    pub fn read(caller, queue: *mut fid_cq => CompletionQueue, target: *mut c_void, count: usize) -> isize {
         queue.read(caller, target, count, std::ptr::null_mut())
     }
 
-    fn readfrom(
+    pub fn readfrom(
         caller, queue: *mut fid_cq => CompletionQueue, target: *mut c_void, count: usize, sources: *mut fi_addr_t,
     ) -> isize {
         queue.read(caller, target, count, sources)
     }
 
-    fn sread(
+    pub fn sread(
         caller, queue: *mut fid_cq => CompletionQueue, target: *mut c_void, count: usize, _condition: *const c_void,
         timeout: c_int,
     ) -> isize {
         queue.wait(caller, target, count, std::ptr::null_mut(), timeout)
     }
 
-    fn sreadfrom(
+    pub fn sreadfrom(
         caller, queue: *mut fid_cq => CompletionQueue, target: *mut c_void, count: usize, sources: *mut fi_addr_t,
         _condition: *const c_void, timeout: c_int,
     ) -> isize {
         queue.wait(caller, target, count, sources, timeout)
     }
 
-    fn readerr(caller, queue: *mut fid_cq => CompletionQueue, target: *mut fi_cq_err_entry, _flags: u64) -> isize {
+    pub fn readerr(caller, queue: *mut fid_cq => CompletionQueue, target: *mut fi_cq_err_entry, _flags: u64) -> isize {
         caller.at(target)?;
         let error = queue.engine.read_error().ok_or(Errno::AGAIN)?;
         let text = error.reason.as_deref().map_or_else(|| describe(error.errno), str::to_owned);
@@ -105,13 +92,13 @@ methods! {
         Ok(1)
     }
 
-    fn signal(caller, queue: *mut fid_cq => CompletionQueue) -> c_int {
+    pub fn signal(caller, queue: *mut fid_cq => CompletionQueue) -> c_int {
         queue.engine.signal();
         Ok(0)
     }
 
     /// The reason of the last error that was read. It is valid until the next one is read.
-    fn strerror(
+    pub fn strerror(
         caller, queue: *mut fid_cq => CompletionQueue, _error: c_int, _data: *const c_void, target: *mut c_char,
         length: usize,
     ) -> *const c_char {
@@ -124,7 +111,7 @@ methods! {
         Ok(reason.as_ptr())
     }
 
-    fn control(caller, queue: *mut fid => CompletionQueue, command: c_int, argument: *mut c_void) -> c_int {
+    pub fn control(caller, queue: *mut fid => CompletionQueue, command: c_int, argument: *mut c_void) -> c_int {
         let descriptor = queue.engine.descriptor().map(|descriptor| descriptor.as_raw_fd());
         waiting::control(caller, command, argument, queue.wait_object, descriptor)
     }

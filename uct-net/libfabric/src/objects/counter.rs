@@ -8,7 +8,7 @@ use crate::abi::*;
 use crate::engine::{self, Errno};
 
 use super::domain::Domain;
-use super::{Held, close_only, methods, waiting};
+use super::{methods, waiting};
 
 /// A counter of the engine.
 pub struct Counter {
@@ -16,19 +16,6 @@ pub struct Counter {
     pub domain: Arc<Domain>,
     wait_object: c_uint,
 }
-
-impl Held for Counter {
-    type Head = fid_cntr;
-    const CLASS: usize = FI_CLASS_CNTR;
-    const OPS: &'static fi_ops = &fi_ops { control, ..close_only!(Counter) };
-
-    fn head(&self, fid: fid) -> fid_cntr {
-        fid_cntr { fid, ops: &OPS }
-    }
-}
-
-static OPS: fi_ops_cntr =
-    fi_ops_cntr { size: size_of::<fi_ops_cntr>(), read, readerr, add, set, wait, adderr, seterr };
 
 methods! {
     pub fn open(
@@ -47,37 +34,37 @@ methods! {
         Ok(0)
     }
 
-    fn read(caller, counter: *mut fid_cntr => Counter) -> u64 {
+    pub fn read(caller, counter: *mut fid_cntr => Counter) -> u64 {
         counter.domain.engine.progress();
         Ok(counter.engine.value())
     }
 
-    fn readerr(caller, counter: *mut fid_cntr => Counter) -> u64 {
+    pub fn readerr(caller, counter: *mut fid_cntr => Counter) -> u64 {
         counter.domain.engine.progress();
         Ok(counter.engine.errors())
     }
 
-    fn add(caller, counter: *mut fid_cntr => Counter, count: u64) -> c_int {
+    pub fn add(caller, counter: *mut fid_cntr => Counter, count: u64) -> c_int {
         counter.engine.add(count);
         Ok(0)
     }
 
-    fn set(caller, counter: *mut fid_cntr => Counter, value: u64) -> c_int {
+    pub fn set(caller, counter: *mut fid_cntr => Counter, value: u64) -> c_int {
         counter.engine.set(value);
         Ok(0)
     }
 
-    fn adderr(caller, counter: *mut fid_cntr => Counter, count: u64) -> c_int {
+    pub fn adderr(caller, counter: *mut fid_cntr => Counter, count: u64) -> c_int {
         counter.engine.add_errors(count);
         Ok(0)
     }
 
-    fn seterr(caller, counter: *mut fid_cntr => Counter, value: u64) -> c_int {
+    pub fn seterr(caller, counter: *mut fid_cntr => Counter, value: u64) -> c_int {
         counter.engine.set_errors(value);
         Ok(0)
     }
 
-    fn wait(caller, counter: *mut fid_cntr => Counter, threshold: u64, timeout: c_int) -> c_int {
+    pub fn wait(caller, counter: *mut fid_cntr => Counter, threshold: u64, timeout: c_int) -> c_int {
         if counter.engine.descriptor().is_none() {
             return Err(Errno(ENOSYS));
         }
@@ -87,7 +74,7 @@ methods! {
         }
     }
 
-    fn control(caller, counter: *mut fid => Counter, command: c_int, argument: *mut c_void) -> c_int {
+    pub fn control(caller, counter: *mut fid => Counter, command: c_int, argument: *mut c_void) -> c_int {
         let descriptor = counter.engine.descriptor().map(|descriptor| descriptor.as_raw_fd());
         waiting::control(caller, command, argument, counter.wait_object, descriptor)
     }

@@ -10,33 +10,13 @@ use crate::info::MAX_ATOMIC;
 
 use super::event_queue::EventQueue;
 use super::fabric::Fabric;
-use super::{Held, address_vector, completion_queue, counter, endpoint, methods, region};
+use super::methods;
 
 /// A domain of the engine.
 pub struct Domain {
     pub engine: Arc<engine::Domain>,
     _fabric: Arc<Fabric>,
 }
-
-impl Held for Domain {
-    type Head = fid_domain;
-    const CLASS: usize = FI_CLASS_DOMAIN;
-    const OPS: &'static fi_ops = &fi_ops { bind, ..super::close_only!(Domain) };
-
-    fn head(&self, fid: fid) -> fid_domain {
-        fid_domain { fid, ops: &OPS, mr: &region::OPS }
-    }
-}
-
-static OPS: fi_ops_domain = fi_ops_domain {
-    av_open: address_vector::open,
-    cq_open: completion_queue::open,
-    cntr_open: counter::open,
-    endpoint: endpoint::open,
-    endpoint2: endpoint::open_with_flags,
-    query_atomic,
-    ..fi_ops_domain::UNSUPPORTED
-};
 
 methods! {
     pub fn open(
@@ -60,12 +40,12 @@ methods! {
     }
 
     /// An event queue may be bound. It gets no event.
-    fn bind(caller, _domain: *mut fid => Domain, other: *mut fid, flags: u64) -> c_int {
+    pub fn bind(caller, _domain: *mut fid => Domain, other: *mut fid, flags: u64) -> c_int {
         caller.held::<EventQueue>(other)?;
         if flags == 0 { Ok(0) } else { Err(Errno(EBADFLAGS)) }
     }
 
-    fn query_atomic(
+    pub fn query_atomic(
         caller, _domain: *mut fid_domain => Domain, data_type: c_uint, operation: c_uint,
         target: *mut fi_atomic_attr, flags: u64,
     ) -> c_int {

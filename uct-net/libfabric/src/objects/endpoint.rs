@@ -8,15 +8,14 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 use crate::abi::*;
 use crate::boundary::Outcome;
 use crate::engine::{self, Bindings, EndpointOptions, Errno};
-use crate::info::{RECEIVE_FLAGS, TRANSMIT_FLAGS, socket_address};
-use crate::ops;
+use crate::info::{RECEIVE_FLAGS, TRANSMIT_FLAGS, own_address, socket_address};
 
 use super::address_vector::AddressVector;
 use super::completion_queue::CompletionQueue;
 use super::counter::Counter;
 use super::domain::Domain;
 use super::event_queue::EventQueue;
-use super::{Held, close_only, methods, name};
+use super::methods;
 
 /// An endpoint.
 pub struct Endpoint {
@@ -58,27 +57,6 @@ pub struct Live {
     pub is_directed: bool,
 }
 
-impl Held for Endpoint {
-    type Head = fid_ep;
-    const CLASS: usize = FI_CLASS_EP;
-    const OPS: &'static fi_ops = &fi_ops { bind, control, ..close_only!(Endpoint) };
-
-    fn head(&self, fid: fid) -> fid_ep {
-        fid_ep {
-            fid,
-            ops: &OPS,
-            cm: &name::OPS,
-            msg: &ops::message::OPS,
-            rma: &ops::rma::OPS,
-            tagged: &ops::tagged::OPS,
-            atomic: &ops::atomic::OPS,
-            collective: &fi_ops_collective::UNSUPPORTED,
-        }
-    }
-}
-
-static OPS: fi_ops_ep = fi_ops_ep { cancel, getopt, setopt, ..fi_ops_ep::UNSUPPORTED };
-
 /// Bytes that must be left in a buffer for many messages, unless the program says otherwise.
 const MINIMUM: usize = 64;
 const COUNTED: u64 = FI_SEND | FI_RECV | FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE;
@@ -96,7 +74,7 @@ methods! {
             [] => None,
             bytes => Some(socket_address::read(bytes).ok_or(Errno::INVALID)?),
         };
-        let address = name::own(info.addr_format, asked)?;
+        let address = own_address(info.addr_format, asked)?;
         let transmit = caller.at(info.tx_attr).map_or(0, |attr| attr.op_flags);
         let receive = caller.at(info.rx_attr).map_or(0, |attr| attr.op_flags);
         let setup = Setup { address, vector: None, transmit: None, receive: None, counters: Vec::new() };
@@ -121,7 +99,7 @@ methods! {
         Err(Errno(EBADFLAGS))
     }
 
-    fn bind(caller, endpoint: *mut fid => Endpoint, other: *mut fid, flags: u64) -> c_int {
+    pub fn bind(caller, endpoint: *mut fid => Endpoint, other: *mut fid, flags: u64) -> c_int {
         let mut setup = endpoint.setup();
         if endpoint.live.get().is_some() {
             return Err(Errno(EOPBADSTATE));
@@ -156,7 +134,7 @@ methods! {
         Ok(0)
     }
 
-    fn control(caller, endpoint: *mut fid => Endpoint, command: c_int, argument: *mut c_void) -> c_int {
+    pub fn control(caller, endpoint: *mut fid => Endpoint, command: c_int, argument: *mut c_void) -> c_int {
         match command {
             FI_ENABLE => endpoint.enable()?,
             FI_GETOPSFLAG | FI_SETOPSFLAG => {
@@ -179,12 +157,12 @@ methods! {
         Ok(0)
     }
 
-    fn cancel(caller, endpoint: *mut fid => Endpoint, context: *mut c_void) -> isize {
+    pub fn cancel(caller, endpoint: *mut fid => Endpoint, context: *mut c_void) -> isize {
         endpoint.live()?.engine.cancel(context as usize)?;
         Ok(0)
     }
 
-    fn getopt(
+    pub fn getopt(
         caller, endpoint: *mut fid => Endpoint, level: c_int, name: c_int, target: *mut c_void, length: *mut usize,
     ) -> c_int {
         let value = match (level, name) {
@@ -201,7 +179,7 @@ methods! {
         Ok(0)
     }
 
-    fn setopt(
+    pub fn setopt(
         caller, endpoint: *mut fid => Endpoint, level: c_int, name: c_int, value: *const c_void, length: usize,
     ) -> c_int {
         if (level, name) != (FI_OPT_ENDPOINT, FI_OPT_MIN_MULTI_RECV) {

@@ -8,24 +8,12 @@ use crate::abi::*;
 use crate::engine::Errno;
 
 use super::fabric::Fabric;
-use super::{Held, close_only, methods};
+use super::methods;
 
 /// An event queue only keeps its fabric open.
 pub struct EventQueue {
     _fabric: Arc<Fabric>,
 }
-
-impl Held for EventQueue {
-    type Head = fid_eq;
-    const CLASS: usize = FI_CLASS_EQ;
-    const OPS: &'static fi_ops = &close_only!(EventQueue);
-
-    fn head(&self, fid: fid) -> fid_eq {
-        fid_eq { fid, ops: &OPS }
-    }
-}
-
-static OPS: fi_ops_eq = fi_ops_eq { read, readerr, sread, strerror, ..fi_ops_eq::UNSUPPORTED };
 
 methods! {
     pub fn open(
@@ -36,19 +24,19 @@ methods! {
         Ok(0)
     }
 
-    fn read(
+    pub fn read(
         caller, _queue: *mut fid_eq => EventQueue, _event: *mut u32, _target: *mut c_void, _length: usize,
         _flags: u64,
     ) -> isize {
         Err(Errno::AGAIN)
     }
 
-    fn readerr(caller, _queue: *mut fid_eq => EventQueue, _target: *mut fi_eq_err_entry, _flags: u64) -> isize {
+    pub fn readerr(caller, _queue: *mut fid_eq => EventQueue, _target: *mut fi_eq_err_entry, _flags: u64) -> isize {
         Err(Errno::AGAIN)
     }
 
     /// Waits for the given milliseconds. To wait without limit would be for ever, and is refused.
-    fn sread(
+    pub fn sread(
         caller, _queue: *mut fid_eq => EventQueue, _event: *mut u32, _target: *mut c_void, _length: usize,
         timeout: c_int, _flags: u64,
     ) -> isize {
@@ -57,7 +45,7 @@ methods! {
         Err(Errno::AGAIN)
     }
 
-    fn strerror(
+    pub fn strerror(
         caller, _queue: *mut fid_eq => EventQueue, _error: c_int, _data: *const c_void, _target: *mut c_char,
         _length: usize,
     ) -> *const c_char {

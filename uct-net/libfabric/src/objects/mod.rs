@@ -2,26 +2,24 @@
 //!
 //! Built on `engine` and `info`. An object refers to those that it was made from and is bound to, which cannot be closed before it.
 
-mod address_vector;
-mod completion_queue;
-mod counter;
-mod domain;
-mod endpoint;
-mod event_queue;
+pub mod address_vector;
+pub mod completion_queue;
+pub mod counter;
+pub mod domain;
+pub mod endpoint;
+pub mod event_queue;
 pub mod fabric;
-mod name;
-mod region;
+pub mod name;
+pub mod region;
+pub mod trywait;
 mod waiting;
 
-use std::ffi::c_void;
+use std::ffi::{c_int, c_void};
 use std::sync::Arc;
 
 use crate::abi::*;
-use crate::boundary::{Caller, Outcome};
+use crate::boundary::{Caller, Outcome, guarded};
 use crate::engine::Errno;
-
-pub use domain::offered;
-pub use endpoint::{Endpoint, Live};
 
 /// The provider's own part of an object.
 pub trait Held: Sized {
@@ -101,14 +99,8 @@ macro_rules! methods {
 }
 pub(crate) use methods;
 
-/// The function that ends objects of a class, and the table of a class that has no others.
-macro_rules! close_only {
-    ($held:ty) => {{
-        unsafe extern "C" fn close(object: *mut fid) -> std::ffi::c_int {
-            // SAFETY: libfabric passes null, or an object of the program's.
-            unsafe { $crate::boundary::guarded(|caller| caller.take::<$held>(object).map(|_| 0)) }
-        }
-        fi_ops { close, ..fi_ops::UNSUPPORTED }
-    }};
+/// Ends an object that the program closes.
+pub unsafe extern "C" fn close<T: Held>(object: *mut fid) -> c_int {
+    // SAFETY: libfabric passes null, or an object of the program's.
+    unsafe { guarded(|caller| caller.take::<T>(object).map(|_| 0)) }
 }
-use close_only;

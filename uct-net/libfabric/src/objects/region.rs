@@ -8,27 +8,14 @@ use crate::boundary::{Caller, Outcome};
 use crate::engine::{self, Access, Errno};
 
 use super::domain::Domain;
-use super::{Held, close_only, methods};
+use super::methods;
 
 /// A region of the engine. One that peers may neither read nor write has none, since local memory needs no registration.
 pub struct Region {
     _engine: Option<engine::Region>,
     _domain: Arc<Domain>,
-    key: u64,
+    pub key: u64,
 }
-
-impl Held for Region {
-    type Head = fid_mr;
-    const CLASS: usize = FI_CLASS_MR;
-    const OPS: &'static fi_ops = &close_only!(Region);
-
-    fn head(&self, fid: fid) -> fid_mr {
-        fid_mr { fid, mem_desc: std::ptr::null_mut(), key: self.key }
-    }
-}
-
-/// The functions of a domain that register memory.
-pub static OPS: fi_ops_mr = fi_ops_mr { size: size_of::<fi_ops_mr>(), reg, regv, regattr };
 
 /// What is registered, however the program has said it.
 struct Asked {
@@ -36,13 +23,13 @@ struct Asked {
     count: usize,
     access: u64,
     offset: u64,
-    key: u64,
+    pub key: u64,
     flags: u64,
     context: *mut c_void,
 }
 
 methods! {
-    fn reg(
+    pub fn reg(
         caller, domain: *mut fid => Domain, base: *const c_void, length: usize, access: u64, offset: u64, key: u64,
         flags: u64, target: *mut *mut fid_mr, context: *mut c_void,
     ) -> c_int {
@@ -51,14 +38,14 @@ methods! {
         register(caller, domain, Asked { list, count: 1, access, offset, key, flags, context }, target)
     }
 
-    fn regv(
+    pub fn regv(
         caller, domain: *mut fid => Domain, list: *const iovec, count: usize, access: u64, offset: u64, key: u64,
         flags: u64, target: *mut *mut fid_mr, context: *mut c_void,
     ) -> c_int {
         register(caller, domain, Asked { list, count, access, offset, key, flags, context }, target)
     }
 
-    fn regattr(
+    pub fn regattr(
         caller, domain: *mut fid => Domain, attr: *const fi_mr_attr, flags: u64, target: *mut *mut fid_mr,
     ) -> c_int {
         let &fi_mr_attr { mr_iov, iov_count, access, offset, requested_key, context, iface, .. } = caller.at(attr)?;

@@ -8,12 +8,6 @@ use crate::abi::*;
 use crate::boundary::{Caller, Outcome};
 use crate::engine::Errno;
 
-use super::completion_queue::CompletionQueue;
-use super::counter::Counter;
-use super::event_queue::EventQueue;
-use super::fabric::Fabric;
-use super::methods;
-
 /// Whether a queue or counter with this kind of wait object can be waited for.
 pub fn can_wait(wait_object: c_uint) -> Outcome<bool> {
     match wait_object {
@@ -42,29 +36,4 @@ pub fn control(
         _ => return Err(Errno(ENOSYS)),
     }
     Ok(0)
-}
-
-methods! {
-    /// Whether the program may sleep on the descriptors of all these objects.
-    pub fn trywait(caller, _fabric: *mut fid_fabric => Fabric, objects: *mut *mut fid, count: c_int) -> c_int {
-        let count = usize::try_from(count).map_err(|_| Errno::INVALID)?;
-        for &object in caller.list(objects, count)? {
-            match caller.at(object)?.fclass {
-                FI_CLASS_CQ => {
-                    let queue = caller.held::<CompletionQueue>(object)?;
-                    if !queue.domain.engine.prepare_to_wait(&queue.engine) {
-                        return Err(Errno::AGAIN);
-                    }
-                }
-                FI_CLASS_CNTR => {
-                    let counter = caller.held::<Counter>(object)?;
-                    counter.domain.engine.prepare_to_wait_for_counter(&counter.engine);
-                }
-                _ => {
-                    caller.held::<EventQueue>(object)?;
-                }
-            }
-        }
-        Ok(0)
-    }
 }

@@ -6,27 +6,11 @@ use crate::abi::*;
 use crate::boundary::{Caller, Memory, Outcome};
 use crate::engine::{Atomic, AtomicKind, Errno, Operation, Remote};
 use crate::info::MAX_ATOMIC;
-use crate::objects::{Endpoint, methods, offered};
+use crate::objects::domain::offered;
+use crate::objects::endpoint::Endpoint;
+use crate::objects::methods;
 
 use super::core::{self, Flags, UPDATE};
-
-/// The functions.
-pub static OPS: fi_ops_atomic = fi_ops_atomic {
-    size: size_of::<fi_ops_atomic>(),
-    write,
-    writev,
-    writemsg,
-    inject,
-    readwrite,
-    readwritev,
-    readwritemsg,
-    compwrite,
-    compwritev,
-    compwritemsg,
-    writevalid,
-    readwritevalid,
-    compwritevalid,
-};
 
 /// Elements of the program's.
 #[derive(Clone, Copy)]
@@ -69,7 +53,7 @@ impl Update {
         }
     }
 
-    fn of_message(
+    pub fn of_message(
         caller: &Caller,
         kind: AtomicKind,
         message: *const fi_msg_atomic,
@@ -127,7 +111,7 @@ impl Update {
 }
 
 methods! {
-    fn write(
+    pub fn write(
         caller, ep: *mut fid_ep => Endpoint, base: *const c_void, count: usize, _desc: *mut c_void, to: fi_addr_t,
         offset: u64, key: u64, data_type: c_uint, operation: c_uint, context: *mut c_void,
     ) -> isize {
@@ -136,7 +120,7 @@ methods! {
         Update { count: Some(count), operands, context, ..update }.start(caller, ep)
     }
 
-    fn writev(
+    pub fn writev(
         caller, ep: *mut fid_ep => Endpoint, list: *const fi_ioc, _desc: *mut *mut c_void, length: usize,
         to: fi_addr_t, offset: u64, key: u64, data_type: c_uint, operation: c_uint, context: *mut c_void,
     ) -> isize {
@@ -144,11 +128,11 @@ methods! {
         Update { operands: Elements::List(list, length), context, ..update }.start(caller, ep)
     }
 
-    fn writemsg(caller, ep: *mut fid_ep => Endpoint, message: *const fi_msg_atomic, flags: u64) -> isize {
+    pub fn writemsg(caller, ep: *mut fid_ep => Endpoint, message: *const fi_msg_atomic, flags: u64) -> isize {
         Update::of_message(caller, AtomicKind::Plain, message, flags)?.start(caller, ep)
     }
 
-    fn inject(
+    pub fn inject(
         caller, ep: *mut fid_ep => Endpoint, base: *const c_void, count: usize, to: fi_addr_t, offset: u64, key: u64,
         data_type: c_uint, operation: c_uint,
     ) -> isize {
@@ -157,7 +141,7 @@ methods! {
         Update { flags, count: Some(count), operands, ..update }.start(caller, ep)
     }
 
-    fn readwrite(
+    pub fn readwrite(
         caller, ep: *mut fid_ep => Endpoint, base: *const c_void, count: usize, _desc: *mut c_void,
         result: *mut c_void, _result_desc: *mut c_void, to: fi_addr_t, offset: u64, key: u64, data_type: c_uint,
         operation: c_uint, context: *mut c_void,
@@ -167,7 +151,7 @@ methods! {
         Update { count: Some(count), operands, results, context, ..update }.start(caller, ep)
     }
 
-    fn readwritev(
+    pub fn readwritev(
         caller, ep: *mut fid_ep => Endpoint, list: *const fi_ioc, _desc: *mut *mut c_void, length: usize,
         result: *mut fi_ioc, _result_desc: *mut *mut c_void, result_length: usize, to: fi_addr_t, offset: u64,
         key: u64, data_type: c_uint, operation: c_uint, context: *mut c_void,
@@ -177,7 +161,7 @@ methods! {
         Update { operands, results, context, ..update }.start(caller, ep)
     }
 
-    fn readwritemsg(
+    pub fn readwritemsg(
         caller, ep: *mut fid_ep => Endpoint, message: *const fi_msg_atomic, result: *mut fi_ioc,
         _result_desc: *mut *mut c_void, result_length: usize, flags: u64,
     ) -> isize {
@@ -185,7 +169,7 @@ methods! {
         Update { results: Elements::List(result, result_length), ..update }.start(caller, ep)
     }
 
-    fn compwrite(
+    pub fn compwrite(
         caller, ep: *mut fid_ep => Endpoint, base: *const c_void, count: usize, _desc: *mut c_void,
         compare: *const c_void, _compare_desc: *mut c_void, result: *mut c_void, _result_desc: *mut c_void,
         to: fi_addr_t, offset: u64, key: u64, data_type: c_uint, operation: c_uint, context: *mut c_void,
@@ -195,7 +179,7 @@ methods! {
         Update { count: Some(count), operands, compare, results, context, ..update }.start(caller, ep)
     }
 
-    fn compwritev(
+    pub fn compwritev(
         caller, ep: *mut fid_ep => Endpoint, list: *const fi_ioc, _desc: *mut *mut c_void, length: usize,
         compare: *const fi_ioc, _compare_desc: *mut *mut c_void, compare_length: usize, result: *mut fi_ioc,
         _result_desc: *mut *mut c_void, result_length: usize, to: fi_addr_t, offset: u64, key: u64,
@@ -207,7 +191,7 @@ methods! {
         Update { operands, compare, results, context, ..update }.start(caller, ep)
     }
 
-    fn compwritemsg(
+    pub fn compwritemsg(
         caller, ep: *mut fid_ep => Endpoint, message: *const fi_msg_atomic, compare: *const fi_ioc,
         _compare_desc: *mut *mut c_void, compare_length: usize, result: *mut fi_ioc, _result_desc: *mut *mut c_void,
         result_length: usize, flags: u64,
@@ -217,19 +201,19 @@ methods! {
         Update { compare, results, ..update }.start(caller, ep)
     }
 
-    fn writevalid(
+    pub fn writevalid(
         caller, _ep: *mut fid_ep => Endpoint, data_type: c_uint, operation: c_uint, count: *mut usize,
     ) -> c_int {
         valid(caller, AtomicKind::Plain, data_type, operation, count)
     }
 
-    fn readwritevalid(
+    pub fn readwritevalid(
         caller, _ep: *mut fid_ep => Endpoint, data_type: c_uint, operation: c_uint, count: *mut usize,
     ) -> c_int {
         valid(caller, AtomicKind::Fetch, data_type, operation, count)
     }
 
-    fn compwritevalid(
+    pub fn compwritevalid(
         caller, _ep: *mut fid_ep => Endpoint, data_type: c_uint, operation: c_uint, count: *mut usize,
     ) -> c_int {
         valid(caller, AtomicKind::Compare, data_type, operation, count)

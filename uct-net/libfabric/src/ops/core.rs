@@ -3,7 +3,7 @@
 use crate::abi::*;
 use crate::boundary::Outcome;
 use crate::engine::{Atomic, DataType, Errno, Mode, Operation, Peek, PeekAction, Receive, Remote, Rma, Send};
-use crate::objects::{Endpoint, Live};
+use crate::objects::endpoint::{Endpoint, Live};
 
 /// Flags of a transmit. `FI_MORE` changes nothing, and completion levels below `FI_DELIVERY_COMPLETE` are always met.
 const TRANSMIT: u64 = FI_COMPLETION

@@ -5,26 +5,13 @@ use std::ffi::c_void;
 use crate::abi::*;
 use crate::boundary::{Caller, Memory, Outcome};
 use crate::engine::{Errno, Remote, Rma};
-use crate::objects::{Endpoint, methods};
+use crate::objects::endpoint::Endpoint;
+use crate::objects::methods;
 
 use super::core::{self, ACCESS, Flags};
 
-/// The functions.
-pub static OPS: fi_ops_rma = fi_ops_rma {
-    size: size_of::<fi_ops_rma>(),
-    read,
-    readv,
-    readmsg,
-    write,
-    writev,
-    writemsg,
-    inject,
-    writedata,
-    injectdata,
-};
-
 methods! {
-    fn read(
+    pub fn read(
         caller, ep: *mut fid_ep => Endpoint, base: *mut c_void, length: usize, _desc: *mut c_void, to: fi_addr_t,
         offset: u64, key: u64, context: *mut c_void,
     ) -> isize {
@@ -33,7 +20,7 @@ methods! {
         core::read(ep, Flags::Default, rma)
     }
 
-    fn readv(
+    pub fn readv(
         caller, ep: *mut fid_ep => Endpoint, list: *const iovec, _desc: *mut *mut c_void, count: usize,
         to: fi_addr_t, offset: u64, key: u64, context: *mut c_void,
     ) -> isize {
@@ -42,14 +29,14 @@ methods! {
         core::read(ep, Flags::Default, rma)
     }
 
-    fn readmsg(caller, ep: *mut fid_ep => Endpoint, message: *const fi_msg_rma, flags: u64) -> isize {
+    pub fn readmsg(caller, ep: *mut fid_ep => Endpoint, message: *const fi_msg_rma, flags: u64) -> isize {
         let message = caller.at(message)?;
         let (memory, remote) = places(caller, message)?;
         let (to, context) = (message.addr, message.context as usize);
         core::read(ep, Flags::Given(flags), Rma { to, buffers: memory.parts(), remote, context, ..ACCESS })
     }
 
-    fn write(
+    pub fn write(
         caller, ep: *mut fid_ep => Endpoint, base: *const c_void, length: usize, _desc: *mut c_void, to: fi_addr_t,
         offset: u64, key: u64, context: *mut c_void,
     ) -> isize {
@@ -58,7 +45,7 @@ methods! {
         core::write(ep, Flags::Default, rma)
     }
 
-    fn writev(
+    pub fn writev(
         caller, ep: *mut fid_ep => Endpoint, list: *const iovec, _desc: *mut *mut c_void, count: usize,
         to: fi_addr_t, offset: u64, key: u64, context: *mut c_void,
     ) -> isize {
@@ -67,14 +54,14 @@ methods! {
         core::write(ep, Flags::Default, rma)
     }
 
-    fn writemsg(caller, ep: *mut fid_ep => Endpoint, message: *const fi_msg_rma, flags: u64) -> isize {
+    pub fn writemsg(caller, ep: *mut fid_ep => Endpoint, message: *const fi_msg_rma, flags: u64) -> isize {
         let (message, flags) = (caller.at(message)?, Flags::Given(flags));
         let (memory, remote) = places(caller, message)?;
         let (to, data, context) = (message.addr, flags.data(message.data), message.context as usize);
         core::write(ep, flags, Rma { to, buffers: memory.parts(), remote, data, context, ..ACCESS })
     }
 
-    fn inject(
+    pub fn inject(
         caller, ep: *mut fid_ep => Endpoint, base: *const c_void, length: usize, to: fi_addr_t, offset: u64,
         key: u64,
     ) -> isize {
@@ -82,7 +69,7 @@ methods! {
         core::write(ep, Flags::Inject, Rma { to, buffers: memory.parts(), remote, ..ACCESS })
     }
 
-    fn writedata(
+    pub fn writedata(
         caller, ep: *mut fid_ep => Endpoint, base: *const c_void, length: usize, _desc: *mut c_void, data: u64,
         to: fi_addr_t, offset: u64, key: u64, context: *mut c_void,
     ) -> isize {
@@ -91,7 +78,7 @@ methods! {
         core::write(ep, Flags::Default, Rma { to, buffers: memory.parts(), remote, data, context, ..ACCESS })
     }
 
-    fn injectdata(
+    pub fn injectdata(
         caller, ep: *mut fid_ep => Endpoint, base: *const c_void, length: usize, data: u64, to: fi_addr_t,
         offset: u64, key: u64,
     ) -> isize {

@@ -4,26 +4,13 @@ use std::ffi::c_void;
 
 use crate::abi::*;
 use crate::engine::{Receive, Send, TagFilter};
-use crate::objects::{Endpoint, methods};
+use crate::objects::endpoint::Endpoint;
+use crate::objects::methods;
 
 use super::core::{self, Flags, RECV, SEND};
 
-/// The functions.
-pub static OPS: fi_ops_tagged = fi_ops_tagged {
-    size: size_of::<fi_ops_tagged>(),
-    recv,
-    recvv,
-    recvmsg,
-    send,
-    sendv,
-    sendmsg,
-    inject,
-    senddata,
-    injectdata,
-};
-
 methods! {
-    fn recv(
+    pub fn recv(
         caller, ep: *mut fid_ep => Endpoint, base: *mut c_void, length: usize, _desc: *mut c_void, from: fi_addr_t,
         tag: u64, ignore: u64, context: *mut c_void,
     ) -> isize {
@@ -32,7 +19,7 @@ methods! {
         core::receive(ep, Flags::Default, from, receive)
     }
 
-    fn recvv(
+    pub fn recvv(
         caller, ep: *mut fid_ep => Endpoint, list: *const iovec, _desc: *mut *mut c_void, count: usize,
         from: fi_addr_t, tag: u64, ignore: u64, context: *mut c_void,
     ) -> isize {
@@ -41,7 +28,7 @@ methods! {
         core::receive(ep, Flags::Default, from, receive)
     }
 
-    fn recvmsg(caller, ep: *mut fid_ep => Endpoint, message: *const fi_msg_tagged, flags: u64) -> isize {
+    pub fn recvmsg(caller, ep: *mut fid_ep => Endpoint, message: *const fi_msg_tagged, flags: u64) -> isize {
         let message = caller.at(message)?;
         let memory = caller.buffers(message.msg_iov, message.iov_count)?;
         let tag = Some(TagFilter { tag: message.tag, ignore: message.ignore });
@@ -49,7 +36,7 @@ methods! {
         core::receive(ep, Flags::Given(flags), message.addr, receive)
     }
 
-    fn send(
+    pub fn send(
         caller, ep: *mut fid_ep => Endpoint, base: *const c_void, length: usize, _desc: *mut c_void, to: fi_addr_t,
         tag: u64, context: *mut c_void,
     ) -> isize {
@@ -58,7 +45,7 @@ methods! {
         core::send(ep, Flags::Default, send)
     }
 
-    fn sendv(
+    pub fn sendv(
         caller, ep: *mut fid_ep => Endpoint, list: *const iovec, _desc: *mut *mut c_void, count: usize,
         to: fi_addr_t, tag: u64, context: *mut c_void,
     ) -> isize {
@@ -67,21 +54,21 @@ methods! {
         core::send(ep, Flags::Default, send)
     }
 
-    fn sendmsg(caller, ep: *mut fid_ep => Endpoint, message: *const fi_msg_tagged, flags: u64) -> isize {
+    pub fn sendmsg(caller, ep: *mut fid_ep => Endpoint, message: *const fi_msg_tagged, flags: u64) -> isize {
         let (message, flags) = (caller.at(message)?, Flags::Given(flags));
         let memory = caller.buffers(message.msg_iov, message.iov_count)?;
         let (to, data, context) = (message.addr, flags.data(message.data), message.context as usize);
         core::send(ep, flags, Send { to, buffers: memory.parts(), tag: Some(message.tag), data, context, ..SEND })
     }
 
-    fn inject(
+    pub fn inject(
         caller, ep: *mut fid_ep => Endpoint, base: *const c_void, length: usize, to: fi_addr_t, tag: u64,
     ) -> isize {
         let memory = caller.bytes(base, length)?;
         core::send(ep, Flags::Inject, Send { to, buffers: memory.parts(), tag: Some(tag), ..SEND })
     }
 
-    fn senddata(
+    pub fn senddata(
         caller, ep: *mut fid_ep => Endpoint, base: *const c_void, length: usize, _desc: *mut c_void, data: u64,
         to: fi_addr_t, tag: u64, context: *mut c_void,
     ) -> isize {
@@ -90,7 +77,7 @@ methods! {
         core::send(ep, Flags::Default, Send { to, buffers: memory.parts(), tag: Some(tag), data, context, ..SEND })
     }
 
-    fn injectdata(
+    pub fn injectdata(
         caller, ep: *mut fid_ep => Endpoint, base: *const c_void, length: usize, data: u64, to: fi_addr_t, tag: u64,
     ) -> isize {
         let memory = caller.bytes(base, length)?;

@@ -41,7 +41,8 @@ fn what_programs_ask_for_is_offered_as_they_asked() {
     hints.info.caps = FI_TAGGED | FI_MSG | FI_RMA | FI_ATOMIC | FI_REMOTE_CQ_DATA;
     hints.info.mode = u64::MAX;
     hints.endpoint.r#type = FI_EP_RDM;
-    hints.transmit.msg_order = FI_ORDER_SAS;
+    hints.transmit.msg_order = FI_ORDER_SAS | FI_ORDER_ATOMIC_RAR | FI_ORDER_ATOMIC_WAR;
+    hints.endpoint.max_order_war_size = 8;
     hints.transmit.op_flags = FI_DELIVERY_COMPLETE;
     hints.domain.mr_mode = !3;
     hints.domain.mr_key_size = 2;
