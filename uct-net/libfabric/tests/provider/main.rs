@@ -3,6 +3,7 @@
 mod addresses;
 mod bad_input;
 mod closing;
+mod found;
 mod hints;
 mod layout;
 mod memory;
