@@ -57,7 +57,8 @@ impl Domain {
         let shared = Arc::clone(&regions);
         // SAFETY: the state, its futures and the closures of `with` (in this module and `endpoint`) reach nothing that is not `Send` but what lies
         // in the state, and none of that leaves the lock: what closures return is `Send`.
-        let installed = unsafe { Installed::new(&net, move |_engine| State::new(shared)) }.map_err(failed)?;
+        let installed =
+            unsafe { Installed::new(&net, move |engine| State::new(engine, shared)) }.map_err(failed)?;
         Ok(Arc::new(Domain { installed, net, regions }))
     }
 

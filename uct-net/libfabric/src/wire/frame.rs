@@ -65,7 +65,7 @@ pub struct Element {
 pub enum Frame {
     /// A whole message. `id`, the sender's, counts only with [`Envelope::delivery`].
     Message { id: u32, envelope: Envelope },
-    /// A message whose bytes the receiver asks for. `id` is the sender's.
+    /// A message whose bytes the receiver asks for, or reads itself: the payload, if there is any, is an [`Offer`](super::Offer). `id` is the sender's.
     Request { id: u32, envelope: Envelope, length: u64 },
     /// Asks for the first `wanted` bytes of a message. `id` is the sender's, `receiver` the receiver's.
     Fetch { id: u32, receiver: u32, wanted: u64 },
@@ -195,6 +195,6 @@ impl Frame {
 
     /// Whether bytes follow its fields.
     pub fn has_payload(&self) -> bool {
-        !matches!(self, Frame::Request { .. } | Frame::Fetch { .. } | Frame::Done { .. } | Frame::Read { .. })
+        !matches!(self, Frame::Fetch { .. } | Frame::Done { .. } | Frame::Read { .. })
     }
 }

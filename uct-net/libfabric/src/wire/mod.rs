@@ -14,6 +14,7 @@ mod build;
 mod frame;
 mod hello;
 mod malformed;
+mod offer;
 #[cfg(test)]
 mod tests;
 
@@ -21,3 +22,4 @@ pub use build::Head;
 pub use frame::{Element, Envelope, Frame, MAX_HEAD};
 pub use hello::{Hello, NotHello};
 pub use malformed::Malformed;
+pub use offer::Offer;

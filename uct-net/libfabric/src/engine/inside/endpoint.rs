@@ -5,8 +5,11 @@ use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
 
+use slab::Slab;
+
 use super::super::{Bindings, Entry, Errno, ErrorEntry, NOT_AVAILABLE, flags};
 use super::link::Link;
+use super::native::Reading;
 use super::peer::{Job, Peer, Ticket};
 use super::receive::{Arrived, Posted};
 use super::{Shared, Stop};
@@ -27,6 +30,8 @@ pub(super) struct Endpoint {
     version: u64,
     /// Bytes of unexpected messages.
     pub(super) unexpected: usize,
+    /// Messages that are being read in the memory of peers.
+    pub(super) readings: Slab<Reading>,
     /// Ends the accepting of calls.
     pub(super) stop: Rc<Stop>,
     /// While it is closed: connections whose ends the peers do not have yet.
@@ -47,6 +52,7 @@ impl Endpoint {
             by_index: Vec::new(),
             version,
             unexpected: 0,
+            readings: Slab::new(),
             stop,
             closing: None,
         }

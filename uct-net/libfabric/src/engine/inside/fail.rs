@@ -24,6 +24,13 @@ impl State {
                     endpoint.unblock(shared, peer);
                 }
             }
+            Event::Read { endpoint, reading, is_read } => {
+                let mut inner = self.0.inner.borrow_mut();
+                let Inner { endpoints, shared } = &mut *inner;
+                if let Some(endpoint) = endpoints.get_mut(endpoint) {
+                    endpoint.was_reading(shared, reading, is_read);
+                }
+            }
             Event::Ended { endpoint, peer, attempt, reason } => {
                 if self.is_current(endpoint, peer, attempt) {
                     self.failed_by(engine, endpoint, peer, &reason);
@@ -129,6 +136,7 @@ impl Endpoint {
         for (_, arriving) in arriving {
             self.not_received(&arriving.target, arriving.is_tagged, errno, Some(reason));
         }
+        self.fail_readings(peer, errno, reason);
         for is_tagged in [true, false] {
             let failed =
                 self.space(is_tagged).fail_source(peer, |arrived| matches!(arrived, Arrived::Bytes { .. }));

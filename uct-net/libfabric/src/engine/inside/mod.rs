@@ -11,6 +11,7 @@ mod endpoint;
 mod fail;
 mod input;
 mod link;
+mod native;
 mod peek;
 mod peer;
 mod receive;
@@ -23,10 +24,11 @@ mod totals;
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;
 use std::net::SocketAddr;
-use std::rc::Rc;
+use std::rc::{Rc, Weak};
 use std::sync::Arc;
 
 use slab::Slab;
+use uct_core::Memory;
 use uct_net::protocol::{Engine, Protocol};
 
 pub(super) use self::call::Stop;
@@ -68,6 +70,12 @@ pub(super) struct Shared {
     to_open: Vec<(usize, u32)>,
     /// Peers within the domain that wait until frames have been delivered.
     blocked: Vec<(usize, u32)>,
+    /// Messages that are to be read in the memory of peers, when there is room: endpoint and number.
+    again: Vec<(usize, usize)>,
+    /// Registrations that have to end, outside of transports.
+    retired: Vec<Memory>,
+    inside: Weak<Inside>,
+    engine: Engine,
     pub(super) regions: Arc<Regions>,
     pub(super) totals: Totals,
 }
@@ -78,23 +86,28 @@ enum Event {
     Writable { endpoint: usize, peer: u32, attempt: u32 },
     /// It has ended.
     Ended { endpoint: usize, peer: u32, attempt: u32, reason: uct_net::Error },
+    /// What was being read in a peer's memory has been read, or cannot be.
+    Read { endpoint: usize, reading: usize, is_read: bool },
     /// Its peer has broken the protocol.
     Broken { endpoint: usize, peer: u32, attempt: u32, reason: String },
 }
 
 impl State {
-    pub(super) fn new(regions: Arc<Regions>) -> State {
-        let shared = Shared {
+    pub(super) fn new(engine: &Engine, regions: Arc<Regions>) -> State {
+        let shared = |inside: &Weak<Inside>| Shared {
             local: VecDeque::new(),
             due: Vec::new(),
             to_open: Vec::new(),
             blocked: Vec::new(),
+            again: Vec::new(),
+            retired: Vec::new(),
+            inside: Weak::clone(inside),
+            engine: engine.clone(),
             regions,
             totals: Totals::default(),
         };
-        let inner = Inner { endpoints: Slab::new(), shared };
-        State(Rc::new(Inside {
-            inner: RefCell::new(inner),
+        State(Rc::new_cyclic(|inside| Inside {
+            inner: RefCell::new(Inner { endpoints: Slab::new(), shared: shared(inside) }),
             events: RefCell::default(),
             has_events: Cell::new(false),
         }))
@@ -227,13 +240,24 @@ impl Protocol for State {
 impl Shared {
     #[inline]
     fn has_work(&self) -> bool {
-        !self.due.is_empty() || !self.local.is_empty() || !self.to_open.is_empty() || !self.blocked.is_empty()
+        !self.due.is_empty()
+            || !self.local.is_empty()
+            || !self.to_open.is_empty()
+            || !self.blocked.is_empty()
+            || !self.again.is_empty()
+            || !self.retired.is_empty()
     }
 }
 
 impl Inner {
     /// Serves peers that are due, and delivers frames within the domain.
     fn serve(&mut self, rounds: u32) {
+        self.shared.retired.clear();
+        for (endpoint, reading) in std::mem::take(&mut self.shared.again) {
+            if let Some(endpoint) = self.endpoints.get_mut(endpoint) {
+                endpoint.go_on_reading(&mut self.shared, reading);
+            }
+        }
         for _ in 0..rounds {
             let due = std::mem::take(&mut self.shared.due);
             for (endpoint, peer) in due {
@@ -300,16 +324,16 @@ impl Endpoint {
             Frame::Message { .. } => {}
             Frame::Request { id, envelope, length } => {
                 let length = length.min(usize::MAX as u64);
-                self.request(shared, peer, &envelope, id, length);
+                self.request(shared, peer, &envelope, id, length, payload)?;
             }
             Frame::Fetch { id, receiver, wanted } => self.asked(shared, peer, id, receiver, wanted)?,
             Frame::Fragment { id } => self.fragment(shared, peer, id, payload)?,
-            Frame::Done { id, status } => self.done(peer, id, status)?,
+            Frame::Done { id, status } => self.done(shared, peer, id, status)?,
             Frame::Write { id, key, offset, data, is_last } => {
                 self.written(shared, peer, (id, key, offset, data, is_last), payload);
             }
             Frame::Read { id, key, offset, length } => self.reads(shared, peer, (id, key, offset, length)),
-            Frame::Data { id, is_last } => self.data(peer, id, is_last, payload)?,
+            Frame::Data { id, is_last } => self.data(shared, peer, id, is_last, payload)?,
             Frame::Atomic { id, key, offset, element, fetches, is_last } => {
                 let flags = (element, fetches, is_last);
                 self.updated(shared, peer, (id, key, offset), flags, payload)?;

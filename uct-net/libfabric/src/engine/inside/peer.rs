@@ -4,9 +4,11 @@ use std::collections::VecDeque;
 use std::net::SocketAddr;
 
 use slab::Slab;
+use uct_core::Memory;
 
 use super::super::{Buffers, Errno, Remote};
 use super::link::Link;
+use super::native::Readable;
 use super::receive::Target;
 use crate::matching::Envelope;
 use crate::wire::{Element, Head};
@@ -30,6 +32,8 @@ pub(super) struct Peer {
     pub(super) operations: Slab<Pending>,
     /// Messages that are arriving in fragments, by the ids that the peer gets.
     pub(super) arriving: Slab<Arriving>,
+    /// Messages that are to be read in the peer's memory.
+    pub(super) readable: VecDeque<Readable>,
     /// Why an earlier frame of the write or atomic operation that is arriving was refused.
     pub(super) refused: Option<Errno>,
     /// Credit of the peer's that is held back until replies have left.
@@ -98,7 +102,13 @@ pub(super) enum PendingKind {
     /// The end.
     Done,
     /// A receiver that asks for the bytes. With `delivery` also the end.
-    Asked { buffers: Buffers, delivery: bool, is_asked: bool },
+    Asked {
+        buffers: Buffers,
+        delivery: bool,
+        is_asked: bool,
+        /// The receiver may read them here, and end the operation then.
+        memory: Option<Memory>,
+    },
     /// The bytes of a region, or the former elements.
     Data { buffers: Buffers, received: usize },
 }
@@ -124,6 +134,7 @@ impl Peer {
             streams: VecDeque::new(),
             operations: Slab::new(),
             arriving: Slab::new(),
+            readable: VecDeque::new(),
             refused: None,
             held: 0,
             is_blocked: false,

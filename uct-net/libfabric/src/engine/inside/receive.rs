@@ -4,9 +4,10 @@ use super::super::{Buffers, Entry, Errno, ErrorEntry, Receive, TagFilter, flags}
 use super::Shared;
 use super::endpoint::{Endpoint, is_any, receive_flags};
 use super::input::Payload;
+use super::native::Readable;
 use super::peer::{Arriving, Job};
 use crate::matching::{Envelope, Filter, Landing, Matching, MultiId, Released, Unexpected, Why};
-use crate::wire::{self, Head};
+use crate::wire::{self, Head, Offer};
 
 /// Bytes of unexpected messages that an endpoint keeps. Beyond it the credit of the peers that send them is held back.
 const MAX_UNEXPECTED: usize = 256 << 20;
@@ -36,7 +37,17 @@ pub(super) enum Arrived {
     /// All of it. `held` is credit of its sender's, who may wait for the end of the operation with the id in `delivery`.
     Bytes { bytes: Vec<u8>, held: u32, attempt: u32, delivery: Option<u32> },
     /// Its bytes are to be asked for.
-    Request { id: u32, attempt: u32, delivery: bool },
+    Request { id: u32, attempt: u32, delivery: bool, offer: Option<Box<Offer>> },
+}
+
+/// A message that was announced.
+struct Announced {
+    envelope: Envelope,
+    is_tagged: bool,
+    /// The sender's.
+    id: u32,
+    delivery: bool,
+    offer: Option<Box<Offer>>,
 }
 
 impl Target {
@@ -119,10 +130,11 @@ impl Endpoint {
                     self.reply(shared, peer, id, Ok(()));
                 }
             }
-            Arrived::Request { id, attempt, delivery } => {
+            Arrived::Request { id, attempt, delivery, offer } => {
                 self.unexpected -= UNEXPECTED_COST;
                 if self.peer(peer).attempt == attempt {
-                    self.ask(shared, is_tagged, target, envelope, id, delivery);
+                    let announced = Announced { envelope, is_tagged, id, delivery, offer };
+                    self.ask(shared, target, announced);
                 } else {
                     self.not_received(&target, is_tagged, Errno::RESET, None);
                 }
@@ -194,21 +206,31 @@ impl Endpoint {
         envelope: &wire::Envelope,
         id: u32,
         length: u64,
-    ) {
+        payload: Payload<'_>,
+    ) -> Result<(), &'static str> {
+        let offer = match payload.len() {
+            0 => None,
+            _ => {
+                Some(Box::new(Offer::parse(&payload.to_vec()).ok_or("its offer of a message is malformed")?))
+            }
+        };
         let is_tagged = envelope.tag.is_some();
         let matched = Envelope { source: peer, tag: envelope.tag.unwrap_or(0), length, data: envelope.data };
         match self.space(is_tagged).arrive(&matched) {
             Some(landing) => {
-                self.ask(shared, is_tagged, Target::new(landing), matched, id, envelope.delivery);
+                let delivery = envelope.delivery;
+                let announced = Announced { envelope: matched, is_tagged, id, delivery, offer };
+                self.ask(shared, Target::new(landing), announced);
             }
             None => {
                 let attempt = self.peer(peer).attempt;
                 self.unexpected += UNEXPECTED_COST;
-                let arrived = Arrived::Request { id, attempt, delivery: envelope.delivery };
+                let arrived = Arrived::Request { id, attempt, delivery: envelope.delivery, offer };
                 self.space(is_tagged).keep(matched, arrived);
             }
         }
         self.report_released(is_tagged);
+        Ok(())
     }
 
     /// An announced message is no longer kept.
@@ -216,16 +238,9 @@ impl Endpoint {
         self.unexpected -= UNEXPECTED_COST;
     }
 
-    /// Asks for the bytes of a message that was announced.
-    fn ask(
-        &mut self,
-        shared: &mut Shared,
-        is_tagged: bool,
-        target: Target,
-        envelope: Envelope,
-        id: u32,
-        delivery: bool,
-    ) {
+    /// Asks for the bytes of a message that was announced, or reads them.
+    fn ask(&mut self, shared: &mut Shared, target: Target, announced: Announced) {
+        let Announced { envelope, is_tagged, id, delivery, offer } = announced;
         let peer = envelope.source;
         let wanted = envelope.length.min(target.room as u64) as usize;
         if wanted == 0 {
@@ -233,10 +248,23 @@ impl Endpoint {
             shared.totals.received(0);
             return self.received(&target, &envelope, is_tagged);
         }
+        let buffers = target.posted.buffers.part(target.offset, wanted);
         let delivery = delivery.then_some(id);
         let arriving = Arriving { target, envelope, is_tagged, delivery, wanted, received: 0 };
+        match offer {
+            Some(offer) if self.can_read(peer, &buffers) => {
+                self.peer(peer).readable.push_back(Readable { arriving, id, offer: *offer });
+                self.is_due(shared, peer);
+            }
+            _ => self.ask_for(shared, peer, arriving, id),
+        }
+    }
+
+    /// Asks for the bytes of a message that was announced.
+    pub(super) fn ask_for(&mut self, shared: &mut Shared, peer: u32, arriving: Arriving, id: u32) {
+        let wanted = arriving.wanted as u64;
         let receiver = self.peer(peer).arriving.insert(arriving) as u32;
-        self.queue(shared, peer, Job::Head(Head::fetch(id, receiver, wanted as u64)));
+        self.queue(shared, peer, Job::Head(Head::fetch(id, receiver, wanted)));
     }
 
     /// Asks for none of the bytes of a message that was announced.
@@ -374,7 +402,7 @@ impl Endpoint {
                     self.reply(shared, peer, id, Ok(()));
                 }
             }
-            Arrived::Request { id, attempt, delivery } => {
+            Arrived::Request { id, attempt, delivery, .. } => {
                 self.unexpected -= UNEXPECTED_COST;
                 if is_current(self, attempt) {
                     self.refuse(shared, peer, id, delivery);

@@ -90,9 +90,18 @@ impl Endpoint {
     ) {
         let Copied { buffers, copy } = Copied::new(buffers, inject);
         let length = buffers.len() as u64;
-        let kind = PendingKind::Asked { buffers, delivery: envelope.delivery, is_asked: false };
+        let (memory, offer) = match self.offer(peer, &buffers) {
+            Some((memory, offer)) if copy.is_none() => (Some(memory), Some(offer)),
+            _ => (None, None),
+        };
+        let kind = PendingKind::Asked { buffers, delivery: envelope.delivery, is_asked: false, memory };
         let id = self.peer(peer).operations.insert(Pending { ticket, kind, _copy: copy }) as u32;
-        self.queue(shared, peer, Job::Head(Head::request(id, &envelope, length)));
+        let head = Head::request(id, &envelope, length);
+        let job = match offer {
+            Some(offer) => Job::Copied([head.bytes(), &offer].concat().into(), None),
+            None => Job::Head(head),
+        };
+        self.queue(shared, peer, job);
     }
 
     /// The receiver has matched a message and asks for its first `wanted` bytes.
@@ -106,7 +115,7 @@ impl Endpoint {
     ) -> Result<(), &'static str> {
         let state = self.peer(peer);
         let pending = state.operations.get_mut(id as usize);
-        let Some(PendingKind::Asked { buffers, delivery, is_asked: is_asked @ false }) =
+        let Some(PendingKind::Asked { buffers, delivery, is_asked: is_asked @ false, memory }) =
             pending.map(|pending| &mut pending.kind)
         else {
             return Err("it asked for a message that was not announced");
@@ -115,27 +124,29 @@ impl Endpoint {
             return Err("it asked for more than a message has");
         }
         *is_asked = true;
+        shared.retired.extend(memory.take());
         let (buffers, delivery) = (buffers.part(0, wanted as usize), *delivery);
         if wanted > 0 {
             state.streams.push_back(Stream::Message { id, receiver, buffers, sent: 0 });
             self.is_due(shared, peer);
         } else if !delivery {
-            self.ended(peer, id, Ok(()))?;
+            self.ended(shared, peer, id, Ok(()))?;
         }
         Ok(())
     }
 
     /// All bytes of a message that the receiver has asked for have left.
-    pub(super) fn streamed(&mut self, peer: u32, id: u32) {
+    pub(super) fn streamed(&mut self, shared: &mut Shared, peer: u32, id: u32) {
         let pending = self.peer(peer).operations.get_mut(id as usize);
         if let Some(PendingKind::Asked { delivery: false, .. }) = pending.map(|pending| &pending.kind) {
-            let _ = self.ended(peer, id, Ok(()));
+            let _ = self.ended(shared, peer, id, Ok(()));
         }
     }
 
     /// An operation of this side has ended.
     pub(super) fn ended(
         &mut self,
+        shared: &mut Shared,
         peer: u32,
         id: u32,
         outcome: Result<(), Errno>,
@@ -144,6 +155,10 @@ impl Endpoint {
         let Some(pending) = operations.try_remove(id as usize) else {
             return Err("it ended an operation that was not begun");
         };
+        if let PendingKind::Asked { memory, .. } = pending.kind {
+            // Registrations do not end inside a transport.
+            shared.retired.extend(memory);
+        }
         match outcome {
             Ok(()) => self.succeeded(&pending.ticket),
             Err(errno) => self.failed(&pending.ticket, errno, None),
@@ -152,7 +167,13 @@ impl Endpoint {
     }
 
     /// The peer says that an operation of this side has ended.
-    pub(super) fn done(&mut self, peer: u32, id: u32, status: u32) -> Result<(), &'static str> {
+    pub(super) fn done(
+        &mut self,
+        shared: &mut Shared,
+        peer: u32,
+        id: u32,
+        status: u32,
+    ) -> Result<(), &'static str> {
         let outcome = match status {
             0 => Ok(()),
             1..=4095 => Err(Errno(status as i32)),
@@ -160,7 +181,9 @@ impl Endpoint {
         };
         let may_end = match self.peer(peer).operations.get(id as usize).map(|pending| &pending.kind) {
             None | Some(PendingKind::Done) => true,
-            Some(PendingKind::Asked { delivery, is_asked, .. }) => *delivery && *is_asked,
+            Some(PendingKind::Asked { delivery, is_asked, memory, .. }) => {
+                memory.is_some() || *delivery && *is_asked
+            }
             // Its bytes are its end.
             Some(PendingKind::Data { .. }) => outcome.is_err(),
         };
@@ -171,7 +194,7 @@ impl Endpoint {
         self.peer(peer)
             .streams
             .retain(|stream| !matches!(stream, Stream::Message { id: at, .. } if *at == id));
-        self.ended(peer, id, outcome)
+        self.ended(shared, peer, id, outcome)
     }
 
     /// Whether all that the program has sent has been handed to connections.

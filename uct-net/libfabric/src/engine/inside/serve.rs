@@ -27,6 +27,9 @@ impl Endpoint {
         if !state.link.is_open() {
             return;
         }
+        while let Some(readable) = self.peer(peer).readable.pop_front() {
+            self.begin_reading(shared, peer, readable);
+        }
         let mut left = FRAMES;
         let progress = loop {
             let progress = match self.serve_jobs(shared, peer, &mut left) {
@@ -109,7 +112,7 @@ impl Endpoint {
                 }
                 let sent = sent + length;
                 if sent == buffers.len() {
-                    self.streamed(peer, id);
+                    self.streamed(shared, peer, id);
                 } else {
                     self.peer(peer).streams.push_back(Stream::Message { id, receiver, buffers, sent });
                 }
@@ -145,7 +148,7 @@ impl Endpoint {
 }
 
 /// Bytes of a fragment's payload.
-fn payload(peer: &Peer) -> usize {
+pub(super) fn payload(peer: &Peer) -> usize {
     peer.link.fragment().saturating_sub(MAX_HEAD).max(1)
 }
 

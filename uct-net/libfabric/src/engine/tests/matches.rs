@@ -89,7 +89,9 @@ fn a_peek_finds_what_is_there_and_a_claim_keeps_it_for_its_context() {
                 let source = [reading(message)];
                 left.endpoint.send(&send(to_right, &source, Some(5), number)).unwrap();
             }
+            let limit = Instant::now() + LIMIT;
             let found = loop {
+                assert!(Instant::now() < limit, "{way} {length}");
                 right.endpoint.peek(&peek(2, PeekAction::Claim)).unwrap();
                 match came(&left, &right) {
                     Out::Entry(entry) => break entry,
@@ -102,6 +104,7 @@ fn a_peek_finds_what_is_there_and_a_claim_keeps_it_for_its_context() {
 
             // The second one is thrown away, the third one received before the claimed one.
             loop {
+                assert!(Instant::now() < limit, "{way} {length}");
                 right.endpoint.peek(&peek(3, PeekAction::Discard)).unwrap();
                 match came(&left, &right) {
                     Out::Entry(_) => break,

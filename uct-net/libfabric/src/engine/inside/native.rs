@@ -1,0 +1,230 @@
+//! Announced messages whose bytes the receiver reads in the sender's memory, where the connection can do that.
+
+#![expect(unsafe_code, reason = "the program's memory is passed as pointers")]
+
+use std::ptr::NonNull;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use ucs::Error as Status;
+use uct_core::{Access, Completion, Memory, MemoryKind, Posted, RemoteKey};
+use uct_net::protocol::InPlace;
+
+use super::super::{Buffers, Errno};
+use super::endpoint::Endpoint;
+use super::link::Link;
+use super::peer::Arriving;
+use super::{Event, Shared, State};
+use crate::wire::Offer;
+
+/// Shortest message that is read so.
+const NATIVE: usize = 32 << 10;
+
+/// A message that can be read in its sender's memory, until a turn begins with it.
+pub(super) struct Readable {
+    pub(super) arriving: Arriving,
+    /// The sender's.
+    pub(super) id: u32,
+    pub(super) offer: Offer,
+}
+
+/// A message that is being read.
+pub(super) struct Reading {
+    peer: u32,
+    attempt: u32,
+    arriving: Arriving,
+    id: u32,
+    memory: Memory,
+    key: RemoteKey,
+    address: u64,
+    completion: Completion,
+    most: usize,
+    /// Bytes up to which a read was begun.
+    posted: usize,
+    /// The device has a read.
+    is_busy: bool,
+    /// The peer has failed meanwhile.
+    failed: Option<(Errno, Arc<str>)>,
+}
+
+/// What becomes of a reading.
+enum Next {
+    Finished,
+    /// Something will come from the device.
+    Busy,
+    /// There is no room; it is tried again.
+    Again,
+    Failed,
+}
+
+impl Link {
+    fn in_place(&self) -> Option<&InPlace> {
+        match self {
+            Link::Net { connection, .. } => connection.in_place(),
+            _ => None,
+        }
+    }
+}
+
+/// Registers one buffer of the program.
+fn register(place: &InPlace, buffers: &Buffers, access: Access) -> Option<Memory> {
+    let [buffer] = buffers.parts() else { return None };
+    let address = NonNull::new(buffer.base())?;
+    // SAFETY: the contract of `Buffer`: the bytes are valid until the operation has ended, and the registration ends with it. The program makes no
+    // use of them meanwhile.
+    let memory = unsafe { place.domain.register_raw(address, buffer.len(), access, MemoryKind::Host) };
+    memory.ok()
+}
+
+impl Endpoint {
+    /// The memory of a message to be announced and the bytes of the offer, where the peer can read it.
+    pub(super) fn offer(&self, peer: u32, buffers: &Buffers) -> Option<(Memory, Vec<u8>)> {
+        let place = self.peers[peer as usize].link.in_place()?;
+        if buffers.len() < NATIVE.max(*place.sizes.start()) {
+            return None;
+        }
+        let memory = register(place, buffers, Access::REMOTE_GET)?;
+        let bytes = Offer::to_bytes(memory.address(), &memory.packed_key().ok()?)?;
+        Some((memory, bytes))
+    }
+
+    /// Whether a part of a message that is offered can be read.
+    pub(super) fn can_read(&self, peer: u32, target: &Buffers) -> bool {
+        let place = self.peers[peer as usize].link.in_place();
+        place.is_some_and(|place| target.len() >= *place.sizes.start()) && target.parts().len() == 1
+    }
+
+    /// Begins to read a message. Runs in a turn.
+    pub(super) fn begin_reading(&mut self, shared: &mut Shared, peer: u32, readable: Readable) {
+        let number = self.number;
+        let vacant = self.readings.vacant_key();
+        match self.prepare(shared, peer, readable, (number, vacant)) {
+            Ok(reading) => {
+                let reading = self.readings.insert(*reading);
+                self.go_on_reading(shared, reading);
+            }
+            Err(readable) => self.ask_for(shared, peer, readable.arriving, readable.id),
+        }
+    }
+
+    fn prepare(
+        &self,
+        shared: &Shared,
+        peer: u32,
+        readable: Readable,
+        (endpoint, reading): (usize, usize),
+    ) -> Result<Box<Reading>, Readable> {
+        let state = &self.peers[peer as usize];
+        let target = &readable.arriving.target;
+        let buffers = target.posted.buffers.part(target.offset, readable.arriving.wanted);
+        let parts = state.link.in_place().and_then(|place| {
+            let key = place.domain.unpack(&readable.offer.key).ok()?;
+            Some((key, register(place, &buffers, Access::empty())?, *place.sizes.end()))
+        });
+        let (Some((key, memory, most)), Some(state_of_all)) = (parts, shared.inside.upgrade()) else {
+            return Err(readable);
+        };
+        let (inside, engine) = (Rc::downgrade(&state_of_all), shared.engine.clone());
+        let completion = Completion::with_callback(shared.engine.net().worker(), move |outcome| {
+            if let Some(inside) = inside.upgrade() {
+                let is_read = outcome.is_ok();
+                State(inside).note(&engine, Event::Read { endpoint, reading, is_read });
+            }
+        });
+        let Readable { arriving, id, offer } = readable;
+        Ok(Box::new(Reading {
+            peer,
+            attempt: state.attempt,
+            arriving,
+            id,
+            memory,
+            key,
+            address: offer.address,
+            completion,
+            most,
+            posted: 0,
+            is_busy: false,
+            failed: None,
+        }))
+    }
+
+    /// The device has read what was begun. Runs in a turn.
+    pub(super) fn was_reading(&mut self, shared: &mut Shared, reading: usize, is_read: bool) {
+        let Some(state) = self.readings.get_mut(reading) else { return };
+        state.is_busy = false;
+        if let Some((errno, reason)) = state.failed.take() {
+            let state = self.readings.remove(reading);
+            return self.not_received(&state.arriving.target, state.arriving.is_tagged, errno, Some(&reason));
+        }
+        if is_read {
+            self.go_on_reading(shared, reading);
+        } else {
+            self.stop_reading(shared, reading);
+        }
+    }
+
+    /// Reads as much of a message as there is room for. Runs in a turn.
+    pub(super) fn go_on_reading(&mut self, shared: &mut Shared, reading: usize) {
+        let Some(state) = self.readings.get_mut(reading).filter(|state| !state.is_busy) else { return };
+        let Link::Net { connection, .. } = &self.peers[state.peer as usize].link else { return };
+        let next = loop {
+            let left = state.arriving.wanted - state.posted;
+            if left == 0 {
+                break Next::Finished;
+            }
+            let end = state.posted + left.min(state.most);
+            let slices = [state.memory.slice(state.posted..end)];
+            let address = state.address.wrapping_add(state.posted as u64);
+            match connection.endpoint().get_zcopy(&slices, address, &state.key, &state.completion) {
+                Ok(Posted::Done) => state.posted = end,
+                Ok(Posted::InProgress) => {
+                    state.posted = end;
+                    state.is_busy = true;
+                    break Next::Busy;
+                }
+                Err(Status::NO_RESOURCE) => break Next::Again,
+                Err(_) => break Next::Failed,
+            }
+        };
+        match next {
+            Next::Busy => {}
+            Next::Again => shared.again.push((self.number, reading)),
+            Next::Failed => self.stop_reading(shared, reading),
+            Next::Finished => {
+                let Reading { peer, arriving, id, .. } = self.readings.remove(reading);
+                shared.totals.received(arriving.wanted);
+                self.received(&arriving.target, &arriving.envelope, arriving.is_tagged);
+                self.reply(shared, peer, id, Ok(()));
+            }
+        }
+    }
+
+    /// A message cannot be read: its bytes are asked for.
+    fn stop_reading(&mut self, shared: &mut Shared, reading: usize) {
+        let Reading { peer, attempt, arriving, id, .. } = self.readings.remove(reading);
+        if self.peer(peer).attempt == attempt {
+            self.ask_for(shared, peer, arriving, id);
+        } else {
+            self.not_received(&arriving.target, arriving.is_tagged, Errno::RESET, None);
+        }
+    }
+
+    /// The peer has failed. What the device is reading ends when it says so.
+    pub(super) fn fail_readings(&mut self, peer: u32, errno: Errno, reason: &Arc<str>) {
+        let readable = std::mem::take(&mut self.peer(peer).readable);
+        let mut over: Vec<Arriving> = readable.into_iter().map(|readable| readable.arriving).collect();
+        for reading in 0..self.readings.capacity() {
+            let Some(state) = self.readings.get_mut(reading).filter(|state| state.peer == peer) else {
+                continue;
+            };
+            if state.is_busy {
+                state.failed.get_or_insert_with(|| (errno, Arc::clone(reason)));
+            } else {
+                over.push(self.readings.remove(reading).arriving);
+            }
+        }
+        for arriving in over {
+            self.not_received(&arriving.target, arriving.is_tagged, errno, Some(reason));
+        }
+    }
+}
