@@ -12,20 +12,12 @@ use uct_net::protocol::{Engine, Installed};
 use uct_net::{Net, NetOptions};
 
 use super::inside::State;
+use super::not_opened::{NotOpened, not_opened};
 use super::region::Regions;
 use super::report::report;
 use super::settings::options;
 use super::waiter::Waiter;
 use super::{Access, Buffer, Counter, Errno, Queue, Region, Totals};
-
-/// Why something was not opened.
-#[derive(Clone, Debug)]
-pub struct NotOpened {
-    /// The nearest error number.
-    pub errno: Errno,
-    /// The same in words, with a remedy where one is known.
-    pub reason: String,
-}
 
 /// A domain: all permitted transports, open, and the endpoints over them. Endpoints keep it.
 pub struct Domain {
@@ -160,8 +152,4 @@ impl Drop for Domain {
             report(&totals);
         }
     }
-}
-
-pub(super) fn not_opened(errno: Errno, error: &dyn std::fmt::Display) -> NotOpened {
-    NotOpened { errno, reason: error.to_string() }
 }

@@ -8,8 +8,9 @@ use std::time::{Duration, Instant};
 
 use uct_net::protocol::Engine;
 
-use super::domain::{Domain, NotOpened, not_opened};
+use super::domain::Domain;
 use super::inside::{State, Stop};
+use super::not_opened::{NotOpened, not_opened};
 use super::{Atomic, EndpointOptions, Errno, Peek, Receive, Rma, Send};
 
 /// How long closing delivers what was sent.

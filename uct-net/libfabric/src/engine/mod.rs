@@ -13,6 +13,7 @@ mod endpoint;
 mod errno;
 pub mod flags;
 mod inside;
+mod not_opened;
 mod operation;
 mod queue;
 mod region;
@@ -29,10 +30,11 @@ pub use addresses::{AddressVector, NOT_AVAILABLE};
 pub use bindings::{Bindings, Counters, EndpointOptions};
 pub use buffer::{Buffer, Buffers, MAX_BUFFERS};
 pub use counter::Counter;
-pub use domain::{Domain, NotOpened};
+pub use domain::Domain;
 pub use endpoint::Endpoint;
 pub use errno::Errno;
 pub use inside::Totals;
+pub use not_opened::NotOpened;
 pub use operation::{
     Atomic, AtomicKind, DataType, Mode, Operation, Peek, PeekAction, Receive, Remote, Rma, Send, TagFilter,
 };

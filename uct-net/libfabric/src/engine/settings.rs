@@ -8,7 +8,7 @@ use std::path::Path;
 use uct_net::NetOptions;
 
 use super::Errno;
-use super::domain::{NotOpened, not_opened};
+use super::not_opened::{NotOpened, not_opened};
 
 /// Names a file with a key, which peers prove to each other that they know before anything else.
 const KEY_FILE: &str = "UCT_NET_KEY_FILE";

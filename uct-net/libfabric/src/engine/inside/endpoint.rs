@@ -9,9 +9,8 @@ use slab::Slab;
 
 use super::super::{Bindings, Entry, Errno, ErrorEntry, NOT_AVAILABLE, flags};
 use super::link::Link;
-use super::native::Reading;
+use super::message::{Arrived, Posted, Reading};
 use super::peer::{Job, Peer, Ticket};
-use super::receive::{Arrived, Posted};
 use super::{Shared, Stop};
 use crate::matching::Matching;
 use crate::wire::Head;

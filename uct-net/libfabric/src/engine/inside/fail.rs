@@ -7,8 +7,8 @@ use uct_net::protocol::Engine;
 use super::super::Errno;
 use super::endpoint::{Endpoint, receive_flags};
 use super::link::Link;
+use super::message::Arrived;
 use super::peer::{Job, Pending};
-use super::receive::Arrived;
 use super::{Event, Inner, Shared, State};
 
 impl State {

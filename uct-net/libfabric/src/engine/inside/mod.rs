@@ -11,6 +11,7 @@ mod endpoint;
 mod fail;
 mod input;
 mod link;
+mod message;
 mod native;
 mod peek;
 mod peer;

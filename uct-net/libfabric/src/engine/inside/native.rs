@@ -7,45 +7,18 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use ucs::Error as Status;
-use uct_core::{Access, Completion, Memory, MemoryKind, Posted, RemoteKey};
+use uct_core::{Access, Completion, Memory, MemoryKind, Posted};
 use uct_net::protocol::InPlace;
 
 use super::super::{Buffers, Errno};
 use super::endpoint::Endpoint;
 use super::link::Link;
-use super::peer::Arriving;
+use super::message::{Arriving, Readable, Reading};
 use super::{Event, Shared, State};
 use crate::wire::Offer;
 
 /// Shortest message that is read so.
 const NATIVE: usize = 32 << 10;
-
-/// A message that can be read in its sender's memory, until a turn begins with it.
-pub(super) struct Readable {
-    pub(super) arriving: Arriving,
-    /// The sender's.
-    pub(super) id: u32,
-    pub(super) offer: Offer,
-}
-
-/// A message that is being read.
-pub(super) struct Reading {
-    peer: u32,
-    attempt: u32,
-    arriving: Arriving,
-    id: u32,
-    memory: Memory,
-    key: RemoteKey,
-    address: u64,
-    completion: Completion,
-    most: usize,
-    /// Bytes up to which a read was begun.
-    posted: usize,
-    /// The device has a read.
-    is_busy: bool,
-    /// The peer has failed meanwhile.
-    failed: Option<(Errno, Arc<str>)>,
-}
 
 /// What becomes of a reading.
 enum Next {
@@ -95,7 +68,7 @@ impl Endpoint {
     }
 
     /// Begins to read a message. Runs in a turn.
-    pub(super) fn begin_reading(&mut self, shared: &mut Shared, peer: u32, readable: Readable) {
+    pub(super) fn begin_reading(&mut self, shared: &mut Shared, peer: u32, readable: Box<Readable>) {
         let number = self.number;
         let vacant = self.readings.vacant_key();
         match self.prepare(shared, peer, readable, (number, vacant)) {
@@ -111,9 +84,9 @@ impl Endpoint {
         &self,
         shared: &Shared,
         peer: u32,
-        readable: Readable,
+        readable: Box<Readable>,
         (endpoint, reading): (usize, usize),
-    ) -> Result<Box<Reading>, Readable> {
+    ) -> Result<Box<Reading>, Box<Readable>> {
         let state = &self.peers[peer as usize];
         let target = &readable.arriving.target;
         let buffers = target.posted.buffers.part(target.offset, readable.arriving.wanted);
@@ -131,7 +104,7 @@ impl Endpoint {
                 State(inside).note(&engine, Event::Read { endpoint, reading, is_read });
             }
         });
-        let Readable { arriving, id, offer } = readable;
+        let Readable { arriving, id, offer } = *readable;
         Ok(Box::new(Reading {
             peer,
             attempt: state.attempt,

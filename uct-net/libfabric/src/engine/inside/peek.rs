@@ -4,7 +4,7 @@ use super::super::Buffers;
 use super::super::{Entry, Errno, ErrorEntry, Peek, PeekAction, Receive, flags};
 use super::Shared;
 use super::endpoint::{Endpoint, receive_flags};
-use super::receive::{Posted, plain};
+use super::message::{Posted, Target};
 use crate::matching::{Cancel, Envelope};
 
 impl Endpoint {
@@ -54,7 +54,7 @@ impl Endpoint {
             self.report_found(receive.context, &envelope, is_tagged);
         } else {
             let posted = Posted { context: receive.context, buffers, is_reported: receive.is_reported };
-            self.take(shared, is_tagged, plain(posted), message);
+            self.take(shared, is_tagged, Target::all(posted), message);
         }
         Ok(())
     }

@@ -8,9 +8,7 @@ use uct_core::Memory;
 
 use super::super::{Buffers, Errno, Remote};
 use super::link::Link;
-use super::native::Readable;
-use super::receive::Target;
-use crate::matching::Envelope;
+use super::message::{Arriving, Readable};
 use crate::wire::{Element, Head};
 
 /// Operations that wait for room or for the connection. Beyond it the program gets `EAGAIN`.
@@ -33,7 +31,7 @@ pub(super) struct Peer {
     /// Messages that are arriving in fragments, by the ids that the peer gets.
     pub(super) arriving: Slab<Arriving>,
     /// Messages that are to be read in the peer's memory.
-    pub(super) readable: VecDeque<Readable>,
+    pub(super) readable: VecDeque<Box<Readable>>,
     /// Why an earlier frame of the write or atomic operation that is arriving was refused.
     pub(super) refused: Option<Errno>,
     /// Credit of the peer's that is held back until replies have left.
@@ -111,17 +109,6 @@ pub(super) enum PendingKind {
     },
     /// The bytes of a region, or the former elements.
     Data { buffers: Buffers, received: usize },
-}
-
-/// A message that is arriving in fragments.
-pub(super) struct Arriving {
-    pub(super) target: Target,
-    pub(super) envelope: Envelope,
-    pub(super) is_tagged: bool,
-    /// The sender waits for the end of its operation with this id.
-    pub(super) delivery: Option<u32>,
-    pub(super) wanted: usize,
-    pub(super) received: usize,
 }
 
 impl Peer {

@@ -4,66 +4,15 @@ use super::super::{Buffers, Entry, Errno, ErrorEntry, Receive, TagFilter, flags}
 use super::Shared;
 use super::endpoint::{Endpoint, is_any, receive_flags};
 use super::input::Payload;
-use super::native::Readable;
-use super::peer::{Arriving, Job};
-use crate::matching::{Envelope, Filter, Landing, Matching, MultiId, Released, Unexpected, Why};
+use super::message::{Announced, Arrived, Arriving, Posted, Readable, Target};
+use super::peer::Job;
+use crate::matching::{Envelope, Filter, Matching, Released, Unexpected, Why};
 use crate::wire::{self, Head, Offer};
 
 /// Bytes of unexpected messages that an endpoint keeps. Beyond it the credit of the peers that send them is held back.
 const MAX_UNEXPECTED: usize = 256 << 20;
 /// What an unexpected message costs beside its bytes.
 const UNEXPECTED_COST: usize = 128;
-
-/// What is kept of a posted receive.
-#[derive(Clone, Copy)]
-pub(super) struct Posted {
-    pub(super) context: usize,
-    pub(super) buffers: Buffers,
-    pub(super) is_reported: bool,
-}
-
-/// Where a message goes.
-pub(super) struct Target {
-    pub(super) posted: Posted,
-    /// Of its first byte in the buffers.
-    pub(super) offset: usize,
-    /// Bytes that it may have.
-    pub(super) room: usize,
-    multi: Option<MultiId>,
-}
-
-/// An unexpected message.
-pub(super) enum Arrived {
-    /// All of it. `held` is credit of its sender's, who may wait for the end of the operation with the id in `delivery`.
-    Bytes { bytes: Vec<u8>, held: u32, attempt: u32, delivery: Option<u32> },
-    /// Its bytes are to be asked for.
-    Request { id: u32, attempt: u32, delivery: bool, offer: Option<Box<Offer>> },
-}
-
-/// A message that was announced.
-struct Announced {
-    envelope: Envelope,
-    is_tagged: bool,
-    /// The sender's.
-    id: u32,
-    delivery: bool,
-    offer: Option<Box<Offer>>,
-}
-
-impl Target {
-    fn new(landing: Landing<Posted>) -> Target {
-        let posted = landing.receive;
-        match landing.part {
-            None => Target { posted, offset: 0, room: posted.buffers.len(), multi: None },
-            Some(part) => Target {
-                posted,
-                offset: part.offset as usize,
-                room: part.length as usize,
-                multi: Some(part.id),
-            },
-        }
-    }
-}
 
 impl Endpoint {
     pub(super) fn space(&mut self, is_tagged: bool) -> &mut Matching<Posted, Arrived> {
@@ -85,7 +34,7 @@ impl Endpoint {
         let posted = posted(receive)?;
         let is_tagged = receive.tag.is_some();
         if let Some((posted, message)) = self.space(is_tagged).post(filter, posted) {
-            self.take(shared, is_tagged, Target::new(Landing { receive: posted, part: None }), message);
+            self.take(shared, is_tagged, Target::all(posted), message);
         }
         Ok(())
     }
@@ -253,7 +202,7 @@ impl Endpoint {
         let arriving = Arriving { target, envelope, is_tagged, delivery, wanted, received: 0 };
         match offer {
             Some(offer) if self.can_read(peer, &buffers) => {
-                self.peer(peer).readable.push_back(Readable { arriving, id, offer: *offer });
+                self.peer(peer).readable.push_back(Box::new(Readable { arriving, id, offer: *offer }));
                 self.is_due(shared, peer);
             }
             _ => self.ask_for(shared, peer, arriving, id),
@@ -415,9 +364,4 @@ impl Endpoint {
 fn posted(receive: &Receive<'_>) -> Result<Posted, Errno> {
     let buffers = Buffers::new(receive.buffers).ok_or(Errno::INVALID)?;
     Ok(Posted { context: receive.context, buffers, is_reported: receive.is_reported })
-}
-
-/// A receive without a part of a multi-receive.
-pub(super) fn plain(posted: Posted) -> Target {
-    Target::new(Landing { receive: posted, part: None })
 }

@@ -1,0 +1,103 @@
+//! Receives and messages: where they go, and how far they are.
+
+use std::sync::Arc;
+
+use uct_core::{Completion, Memory, RemoteKey};
+
+use super::super::{Buffers, Errno};
+use crate::matching::{Envelope, Landing, MultiId};
+use crate::wire::Offer;
+
+/// What is kept of a posted receive.
+#[derive(Clone, Copy)]
+pub(super) struct Posted {
+    pub(super) context: usize,
+    pub(super) buffers: Buffers,
+    pub(super) is_reported: bool,
+}
+
+/// Where a message goes.
+pub(super) struct Target {
+    pub(super) posted: Posted,
+    /// Of its first byte in the buffers.
+    pub(super) offset: usize,
+    /// Bytes that it may have.
+    pub(super) room: usize,
+    pub(super) multi: Option<MultiId>,
+}
+
+/// An unexpected message.
+pub(super) enum Arrived {
+    /// All of it. `held` is credit of its sender's, who may wait for the end of the operation with the id in `delivery`.
+    Bytes { bytes: Vec<u8>, held: u32, attempt: u32, delivery: Option<u32> },
+    /// Its bytes are to be asked for.
+    Request { id: u32, attempt: u32, delivery: bool, offer: Option<Box<Offer>> },
+}
+
+/// A message that was announced.
+pub(super) struct Announced {
+    pub(super) envelope: Envelope,
+    pub(super) is_tagged: bool,
+    /// The sender's.
+    pub(super) id: u32,
+    pub(super) delivery: bool,
+    pub(super) offer: Option<Box<Offer>>,
+}
+
+impl Target {
+    /// All of a receive's buffers.
+    pub(super) fn all(posted: Posted) -> Target {
+        Target::new(Landing { receive: posted, part: None })
+    }
+
+    pub(super) fn new(landing: Landing<Posted>) -> Target {
+        let posted = landing.receive;
+        match landing.part {
+            None => Target { posted, offset: 0, room: posted.buffers.len(), multi: None },
+            Some(part) => Target {
+                posted,
+                offset: part.offset as usize,
+                room: part.length as usize,
+                multi: Some(part.id),
+            },
+        }
+    }
+}
+
+/// A message that is arriving in fragments.
+pub(super) struct Arriving {
+    pub(super) target: Target,
+    pub(super) envelope: Envelope,
+    pub(super) is_tagged: bool,
+    /// The sender waits for the end of its operation with this id.
+    pub(super) delivery: Option<u32>,
+    pub(super) wanted: usize,
+    pub(super) received: usize,
+}
+
+/// A message that can be read in its sender's memory, until a turn begins with it.
+pub(super) struct Readable {
+    pub(super) arriving: Arriving,
+    /// The sender's.
+    pub(super) id: u32,
+    pub(super) offer: Offer,
+}
+
+/// A message that is being read.
+pub(super) struct Reading {
+    pub(super) peer: u32,
+    pub(super) attempt: u32,
+    pub(super) arriving: Arriving,
+    pub(super) id: u32,
+    pub(super) memory: Memory,
+    pub(super) key: RemoteKey,
+    pub(super) address: u64,
+    pub(super) completion: Completion,
+    pub(super) most: usize,
+    /// Bytes up to which a read was begun.
+    pub(super) posted: usize,
+    /// The device has a read.
+    pub(super) is_busy: bool,
+    /// The peer has failed meanwhile.
+    pub(super) failed: Option<(Errno, Arc<str>)>,
+}
