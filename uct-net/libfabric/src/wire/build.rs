@@ -102,6 +102,21 @@ impl Head {
         Head::new(kind::ATOMIC, flags, id).u64(key).u64(offset).u64(what)
     }
 
+    /// [`Frame::Pause`].
+    pub fn pause() -> Head {
+        Head::new(kind::PAUSE, 0, 0)
+    }
+
+    /// [`Frame::Resume`].
+    pub fn resume() -> Head {
+        Head::new(kind::RESUME, 0, 0)
+    }
+
+    /// Whether these bytes begin a frame that is a message or announces one.
+    pub fn is_of_message(bytes: &[u8]) -> bool {
+        matches!(bytes.first(), Some(&(kind::MESSAGE | kind::REQUEST)))
+    }
+
     /// The bytes.
     #[inline]
     pub fn bytes(&self) -> &[u8] {
@@ -121,6 +136,8 @@ impl Head {
                 Head::write(id, key, offset, data, is_last)
             }
             Frame::Read { id, key, offset, length } => Head::read(id, key, offset, length),
+            Frame::Pause => Head::pause(),
+            Frame::Resume => Head::resume(),
             Frame::Data { id, is_last, .. } => Head::data(id, is_last),
             Frame::Atomic { id, key, offset, element, fetches, is_last, .. } => {
                 Head::atomic(id, key, offset, element, fetches, is_last)

@@ -28,6 +28,8 @@ pub(super) mod kind {
     pub(crate) const READ: u8 = 7;
     pub(crate) const DATA: u8 = 8;
     pub(crate) const ATOMIC: u8 = 9;
+    pub(crate) const PAUSE: u8 = 10;
+    pub(crate) const RESUME: u8 = 11;
 }
 
 pub(super) mod flag {
@@ -82,6 +84,10 @@ pub enum Frame {
     /// Elements to be updated. The other side replies with [`Frame::Data`] if it `fetches`, and otherwise with [`Frame::Done`] after the last
     /// ones. The payload has the operands, then what is compared with, each as the operation has them. `id` is the initiator's.
     Atomic { id: u32, key: u64, offset: u64, element: Element, fetches: bool, is_last: bool },
+    /// Too many messages wait for receives: none is sent until [`Frame::Resume`]. Everything else goes on. `id` is 0.
+    Pause,
+    /// Messages may be sent again. `id` is 0.
+    Resume,
 }
 
 /// Takes fields from the front of a frame.
@@ -148,7 +154,7 @@ impl Frame {
     fn parse_other(kind: u8, flags: u8, id: u32, fields: &mut Fields<'_>) -> Result<Frame, Malformed> {
         let allowed = match kind {
             kind::MESSAGE | kind::REQUEST => flag::TAGGED | flag::DATA | flag::DELIVERY,
-            kind::FETCH | kind::FRAGMENT | kind::DONE | kind::READ => 0,
+            kind::FETCH | kind::FRAGMENT | kind::DONE | kind::READ | kind::PAUSE | kind::RESUME => 0,
             kind::WRITE => flag::DATA | flag::LAST,
             kind::DATA => flag::LAST,
             kind::ATOMIC => flag::LAST | flag::FETCH,
@@ -178,6 +184,9 @@ impl Frame {
                 Frame::Read { id, key: fields.u64()?, offset: fields.u64()?, length: fields.u64()? }
             }
             kind::DATA => Frame::Data { id, is_last },
+            kind::PAUSE | kind::RESUME if id != 0 => return Err(Malformed::Reserved),
+            kind::PAUSE => Frame::Pause,
+            kind::RESUME => Frame::Resume,
             _ => {
                 let (key, offset, what) = (fields.u64()?, fields.u64()?, fields.u64()?);
                 if what >> 48 != 0 {
@@ -195,6 +204,9 @@ impl Frame {
 
     /// Whether bytes follow its fields.
     pub fn has_payload(&self) -> bool {
-        !matches!(self, Frame::Fetch { .. } | Frame::Done { .. } | Frame::Read { .. })
+        !matches!(
+            self,
+            Frame::Fetch { .. } | Frame::Done { .. } | Frame::Read { .. } | Frame::Pause | Frame::Resume
+        )
     }
 }

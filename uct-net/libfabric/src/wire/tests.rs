@@ -15,6 +15,8 @@ fn all() -> Vec<Frame> {
         Frame::Done { id, status: 265 },
         Frame::Read { id, key, offset, length: 1 << 33 },
         Frame::Data { id, is_last: true },
+        Frame::Pause,
+        Frame::Resume,
         Frame::Atomic { id, key, offset, element, fetches: true, is_last: false },
         Frame::Atomic { id, key, offset, element, fetches: false, is_last: true },
         Frame::Write { id, key, offset, data: Some(3), is_last: true },
@@ -56,8 +58,9 @@ fn a_frame_that_ends_in_a_field_is_refused() {
 #[test]
 fn unknown_kinds_flags_and_reserved_bytes_are_refused() {
     assert_eq!(Frame::parse(&[0, 0, 0, 0, 0, 0, 0, 0], 8), Err(Malformed::Kind(0)));
-    assert_eq!(Frame::parse(&[10, 0, 0, 0, 0, 0, 0, 0], 8), Err(Malformed::Kind(10)));
+    assert_eq!(Frame::parse(&[12, 0, 0, 0, 0, 0, 0, 0], 8), Err(Malformed::Kind(12)));
     assert_eq!(Frame::parse(&[1, 8, 0, 0, 0, 0, 0, 0], 8), Err(Malformed::Flags(8)));
+    assert_eq!(Frame::parse(&[10, 0, 0, 0, 1, 0, 0, 0], 8), Err(Malformed::Reserved));
     assert_eq!(Frame::parse(&[1, 0, 0, 1, 0, 0, 0, 0], 8), Err(Malformed::Reserved));
 }
 

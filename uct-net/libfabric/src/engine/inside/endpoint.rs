@@ -29,6 +29,8 @@ pub(super) struct Endpoint {
     version: u64,
     /// Bytes of unexpected messages.
     pub(super) unexpected: usize,
+    /// Peers were told that this side takes no messages.
+    pub(super) has_paused_some: bool,
     /// Messages that are being read in the memory of peers.
     pub(super) readings: Slab<Reading>,
     /// Ends the accepting of calls.
@@ -51,6 +53,7 @@ impl Endpoint {
             by_index: Vec::new(),
             version,
             unexpected: 0,
+            has_paused_some: false,
             readings: Slab::new(),
             stop,
             closing: None,

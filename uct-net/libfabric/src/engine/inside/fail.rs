@@ -110,18 +110,21 @@ impl Inner {
 }
 
 impl Endpoint {
-    fn fail(&mut self, _shared: &mut Shared, peer: u32, errno: Errno, reason: &Arc<str>) -> Link {
+    fn fail(&mut self, shared: &mut Shared, peer: u32, errno: Errno, reason: &Arc<str>) -> Link {
         let state = self.peer(peer);
         let link = std::mem::replace(&mut state.link, Link::Closed);
         state.attempt += 1;
         state.is_blocked = false;
         state.refused = None;
         state.held = 0;
+        state.is_paused = false;
+        state.has_paused = false;
+        let parked = std::mem::take(&mut state.parked);
         let jobs = std::mem::take(&mut state.jobs);
         state.streams.clear();
         let operations = std::mem::take(&mut state.operations);
         let arriving = std::mem::take(&mut state.arriving);
-        for job in jobs {
+        for job in parked.into_iter().chain(jobs) {
             match job {
                 Job::Copied(_, Some(ticket)) | Job::Message { ticket: Some(ticket), .. } => {
                     self.failed(&ticket, errno, Some(reason));
@@ -144,7 +147,7 @@ impl Endpoint {
                 self.receive_failed(&posted, receive_flags(is_tagged), errno, Some(reason));
             }
             for _request in failed.messages {
-                self.forget_request();
+                self.release(shared, peer, 0);
             }
             self.report_released(is_tagged);
         }

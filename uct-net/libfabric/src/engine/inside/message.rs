@@ -31,7 +31,7 @@ pub(super) enum Arrived {
     /// All of it. `held` is credit of its sender's, who may wait for the end of the operation with the id in `delivery`.
     Bytes { bytes: Vec<u8>, held: u32, attempt: u32, delivery: Option<u32> },
     /// Its bytes are to be asked for.
-    Request { id: u32, attempt: u32, delivery: bool, offer: Option<Box<Offer>> },
+    Request { id: u32, held: u32, attempt: u32, delivery: bool, offer: Option<Box<Offer>> },
 }
 
 /// A message that was announced.

@@ -13,6 +13,7 @@ mod input;
 mod link;
 mod message;
 mod native;
+mod pause;
 mod peek;
 mod peer;
 mod receive;
@@ -305,6 +306,9 @@ impl Endpoint {
         if let Frame::Message { id, envelope } = frame {
             return Ok(self.message(shared, peer, &envelope, id, payload));
         }
+        if let Frame::Request { id, envelope, length } = frame {
+            return Ok(self.request(shared, peer, &envelope, id, length, payload)?);
+        }
         self.other_arrived(shared, peer, frame, payload)?;
         let state = self.peer(peer);
         let is_held = state.has_many_replies();
@@ -322,11 +326,8 @@ impl Endpoint {
         payload: Payload<'_>,
     ) -> Result<(), &'static str> {
         match frame {
-            Frame::Message { .. } => {}
-            Frame::Request { id, envelope, length } => {
-                let length = length.min(usize::MAX as u64);
-                self.request(shared, peer, &envelope, id, length, payload)?;
-            }
+            Frame::Message { .. } | Frame::Request { .. } => {}
+            Frame::Pause | Frame::Resume => self.pause(shared, peer, frame == Frame::Pause),
             Frame::Fetch { id, receiver, wanted } => self.asked(shared, peer, id, receiver, wanted)?,
             Frame::Fragment { id } => self.fragment(shared, peer, id, payload)?,
             Frame::Done { id, status } => self.done(shared, peer, id, status)?,

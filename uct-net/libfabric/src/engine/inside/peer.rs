@@ -24,6 +24,14 @@ pub(super) struct Peer {
     pub(super) attempt: u32,
     /// What is sent in this order.
     pub(super) jobs: VecDeque<Job>,
+    /// Messages that wait until the peer takes messages again, ahead of the jobs.
+    pub(super) parked: VecDeque<Job>,
+    /// The peer takes no messages.
+    pub(super) is_paused: bool,
+    /// The peer was told that this side takes no messages.
+    pub(super) has_paused: bool,
+    /// Bytes of the peer's unexpected messages, with what they cost.
+    pub(super) unexpected: usize,
     /// What is sent in turns, behind the jobs.
     pub(super) streams: VecDeque<Stream>,
     /// Operations of this side that the peer ends, by the ids that it gets.
@@ -111,6 +119,18 @@ pub(super) enum PendingKind {
     Data { buffers: Buffers, received: usize },
 }
 
+impl Job {
+    /// Whether it is a message or announces one.
+    pub(super) fn is_message(&self) -> bool {
+        match self {
+            Job::Head(head) => Head::is_of_message(head.bytes()),
+            Job::Copied(bytes, _) => Head::is_of_message(bytes),
+            Job::Message { .. } => true,
+            Job::Write { .. } | Job::Atomic(_) => false,
+        }
+    }
+}
+
 impl Peer {
     pub(super) fn new(address: SocketAddr) -> Peer {
         Peer {
@@ -118,6 +138,10 @@ impl Peer {
             link: Link::Closed,
             attempt: 0,
             jobs: VecDeque::new(),
+            parked: VecDeque::new(),
+            is_paused: false,
+            has_paused: false,
+            unexpected: 0,
             streams: VecDeque::new(),
             operations: Slab::new(),
             arriving: Slab::new(),
@@ -130,15 +154,20 @@ impl Peer {
         }
     }
 
+    /// Whether nothing waits to be sent.
+    pub(super) fn is_empty(&self) -> bool {
+        self.jobs.is_empty() && self.parked.is_empty() && self.streams.is_empty()
+    }
+
     /// Whether nothing waits ahead of what is sent now.
     #[inline]
     pub(super) fn is_clear(&self) -> bool {
-        self.jobs.is_empty()
+        self.jobs.is_empty() && !self.is_paused
     }
 
     /// Whether the program has to wait until something has left.
     pub(super) fn is_full(&self) -> bool {
-        self.jobs.len() >= MAX_WAITING
+        self.jobs.len() + self.parked.len() >= MAX_WAITING
     }
 
     /// Whether replies to the peer have piled up.

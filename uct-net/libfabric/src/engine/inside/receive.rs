@@ -9,11 +9,6 @@ use super::peer::Job;
 use crate::matching::{Envelope, Filter, Matching, Released, Unexpected, Why};
 use crate::wire::{self, Head, Offer};
 
-/// Bytes of unexpected messages that an endpoint keeps. Beyond it the credit of the peers that send them is held back.
-const MAX_UNEXPECTED: usize = 256 << 20;
-/// What an unexpected message costs beside its bytes.
-const UNEXPECTED_COST: usize = 128;
-
 impl Endpoint {
     pub(super) fn space(&mut self, is_tagged: bool) -> &mut Matching<Posted, Arrived> {
         if is_tagged { &mut self.tagged } else { &mut self.untagged }
@@ -71,7 +66,8 @@ impl Endpoint {
             Arrived::Bytes { bytes, held, attempt, delivery } => {
                 let length = bytes.len().min(target.room);
                 target.posted.buffers.write(target.offset, &bytes[..length]);
-                self.release(peer, attempt, held, bytes.len());
+                self.release(shared, peer, bytes.len());
+                self.give_back(peer, attempt, held);
                 self.received(&target, &envelope, is_tagged);
                 if let Some(id) = delivery
                     && self.peer(peer).attempt == attempt
@@ -79,8 +75,9 @@ impl Endpoint {
                     self.reply(shared, peer, id, Ok(()));
                 }
             }
-            Arrived::Request { id, attempt, delivery, offer } => {
-                self.unexpected -= UNEXPECTED_COST;
+            Arrived::Request { id, held, attempt, delivery, offer } => {
+                self.release(shared, peer, 0);
+                self.give_back(peer, attempt, held);
                 if self.peer(peer).attempt == attempt {
                     let announced = Announced { envelope, is_tagged, id, delivery, offer };
                     self.ask(shared, target, announced);
@@ -91,9 +88,8 @@ impl Endpoint {
         }
     }
 
-    /// An unexpected message is no longer kept.
-    pub(super) fn release(&mut self, peer: u32, attempt: u32, held: u32, length: usize) {
-        self.unexpected -= length + UNEXPECTED_COST;
+    /// Credit of a sender that was held back.
+    fn give_back(&mut self, peer: u32, attempt: u32, held: u32) {
         let peer = self.peer(peer);
         if held > 0
             && peer.attempt == attempt
@@ -123,8 +119,7 @@ impl Endpoint {
         };
         shared.totals.received(length);
         let Some(landing) = self.space(is_tagged).arrive(&matched) else {
-            let is_held = self.unexpected > MAX_UNEXPECTED;
-            self.unexpected += length + UNEXPECTED_COST;
+            let is_held = self.retain(shared, peer, length);
             let arrived = Arrived::Bytes {
                 bytes: payload.to_vec(),
                 held: if is_held { payload.credit } else { 0 },
@@ -147,7 +142,7 @@ impl Endpoint {
         false
     }
 
-    /// A message has been announced.
+    /// A message has been announced. Returns whether the sender's credit is held back.
     pub(super) fn request(
         &mut self,
         shared: &mut Shared,
@@ -156,13 +151,14 @@ impl Endpoint {
         id: u32,
         length: u64,
         payload: Payload<'_>,
-    ) -> Result<(), &'static str> {
+    ) -> Result<bool, &'static str> {
         let offer = match payload.len() {
             0 => None,
             _ => {
                 Some(Box::new(Offer::parse(&payload.to_vec()).ok_or("its offer of a message is malformed")?))
             }
         };
+        let mut is_held = false;
         let is_tagged = envelope.tag.is_some();
         let matched = Envelope { source: peer, tag: envelope.tag.unwrap_or(0), length, data: envelope.data };
         match self.space(is_tagged).arrive(&matched) {
@@ -173,18 +169,14 @@ impl Endpoint {
             }
             None => {
                 let attempt = self.peer(peer).attempt;
-                self.unexpected += UNEXPECTED_COST;
-                let arrived = Arrived::Request { id, attempt, delivery: envelope.delivery, offer };
+                is_held = self.retain(shared, peer, 0);
+                let held = if is_held { payload.credit } else { 0 };
+                let arrived = Arrived::Request { id, held, attempt, delivery: envelope.delivery, offer };
                 self.space(is_tagged).keep(matched, arrived);
             }
         }
         self.report_released(is_tagged);
-        Ok(())
-    }
-
-    /// An announced message is no longer kept.
-    pub(super) fn forget_request(&mut self) {
-        self.unexpected -= UNEXPECTED_COST;
+        Ok(is_held)
     }
 
     /// Asks for the bytes of a message that was announced, or reads them.
@@ -344,15 +336,17 @@ impl Endpoint {
         let is_current = |endpoint: &mut Endpoint, attempt| endpoint.peer(peer).attempt == attempt;
         match message.payload {
             Arrived::Bytes { bytes, held, attempt, delivery } => {
-                self.release(peer, attempt, held, bytes.len());
+                self.release(shared, peer, bytes.len());
+                self.give_back(peer, attempt, held);
                 if let Some(id) = delivery
                     && is_current(self, attempt)
                 {
                     self.reply(shared, peer, id, Ok(()));
                 }
             }
-            Arrived::Request { id, attempt, delivery, .. } => {
-                self.unexpected -= UNEXPECTED_COST;
+            Arrived::Request { id, held, attempt, delivery, .. } => {
+                self.release(shared, peer, 0);
+                self.give_back(peer, attempt, held);
                 if is_current(self, attempt) {
                     self.refuse(shared, peer, id, delivery);
                 }

@@ -201,10 +201,8 @@ impl Endpoint {
     pub(super) fn is_handed_over(&self) -> bool {
         self.peers.iter().all(|peer| match &peer.link {
             Link::Closed => true,
-            Link::Net { connection, .. } => {
-                peer.jobs.is_empty() && peer.streams.is_empty() && connection.has_left()
-            }
-            _ => peer.jobs.is_empty() && peer.streams.is_empty(),
+            Link::Net { connection, .. } => peer.is_empty() && connection.has_left(),
+            _ => peer.is_empty(),
         })
     }
 }

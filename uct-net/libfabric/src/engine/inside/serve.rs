@@ -76,6 +76,10 @@ impl Endpoint {
         loop {
             let state = &mut self.peers[peer as usize];
             let Some(mut job) = state.jobs.pop_front() else { return Progress::Finished };
+            if state.is_paused && job.is_message() {
+                state.parked.push_back(job);
+                continue;
+            }
             let progress = send(shared, state, &mut job, left);
             match (&progress, job) {
                 (

@@ -157,3 +157,37 @@ fn a_message_that_is_longer_than_its_receive_is_cut_and_says_so() {
         }
     }
 }
+
+#[test]
+fn a_sender_of_unexpected_messages_has_to_wait_and_none_is_lost() {
+    const ALL: usize = 20_000;
+    for (way, left, right, to_right, _) in pairs().skip(1) {
+        for length in [1000, 33_000] {
+            let message = pattern(length, 1);
+            let source = [reading(&message)];
+            let (mut taken, mut refused) = (0, 0);
+            while taken < ALL && refused < 1000 {
+                match left.endpoint.send(&send(to_right, &source, Some(1), taken)) {
+                    Ok(()) => (taken, refused) = (taken + 1, 0),
+                    Err(errno) => {
+                        assert_eq!(errno, Errno::AGAIN);
+                        refused += 1;
+                    }
+                }
+                left.domain.progress();
+                right.domain.progress();
+            }
+            assert!(taken < ALL, "{way}: {length} bytes are kept without a bound");
+            let mut space = vec![0; length];
+            let target = [buffer(&mut space)];
+            for number in 0..taken {
+                right.endpoint.receive(&receive(&target, Some(1), number)).unwrap();
+                assert_eq!(until(&left, &right).length, length, "{way} {number}");
+            }
+            assert!(space == message, "{way}");
+            for _ in 0..taken {
+                left.sent().entry();
+            }
+        }
+    }
+}
