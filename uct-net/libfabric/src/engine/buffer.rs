@@ -175,12 +175,7 @@ impl Buffers {
     /// Calls `work` with the bytes of the buffers, which are not written meanwhile.
     #[inline]
     pub(super) fn with_slices<T>(&self, work: impl FnOnce(&[&[u8]]) -> T) -> T {
-        let mut slices: [&[u8]; MAX_BUFFERS] = [&[]; MAX_BUFFERS];
-        for (slice, buffer) in slices.iter_mut().zip(self.parts()) {
-            // SAFETY: the reference ends with this call, inside the operation.
-            *slice = unsafe { buffer.bytes() };
-        }
-        work(&slices[..self.count as usize])
+        with_slices(self.parts(), work).expect("no more than the limit")
     }
 
     /// Appends their bytes to `target`.
@@ -190,6 +185,22 @@ impl Buffers {
             target.extend_from_slice(unsafe { buffer.bytes() });
         }
     }
+}
+
+/// Calls `work` with the bytes of the buffers, which are not written meanwhile; `None` for more than [`MAX_BUFFERS`].
+#[inline]
+pub(super) fn with_slices<T>(buffers: &[Buffer], work: impl FnOnce(&[&[u8]]) -> T) -> Option<T> {
+    if let [buffer] = buffers {
+        // SAFETY: the reference ends with this call, inside the operation.
+        return Some(work(&[unsafe { buffer.bytes() }]));
+    }
+    let mut slices: [&[u8]; MAX_BUFFERS] = [&[]; MAX_BUFFERS];
+    let slices = slices.get_mut(..buffers.len())?;
+    for (slice, buffer) in slices.iter_mut().zip(buffers) {
+        // SAFETY: as above.
+        *slice = unsafe { buffer.bytes() };
+    }
+    Some(work(slices))
 }
 
 #[cfg(test)]

@@ -1,8 +1,5 @@
 //! Writing the bytes of a frame ahead of its payload.
 
-use zerocopy::IntoBytes;
-use zerocopy::byteorder::little_endian::{U16, U32};
-
 #[cfg(test)]
 use super::frame::Frame;
 use super::frame::{Element, Envelope, MAX_HEAD, Prefix, flag, kind};
@@ -17,9 +14,10 @@ pub struct Head {
 impl Head {
     #[inline]
     fn new(kind: u8, flags: u8, id: u32) -> Head {
-        let prefix = Prefix { kind, flags, reserved: U16::ZERO, id: U32::new(id) };
+        // As `Prefix` has it.
+        let prefix = u64::from(kind) | u64::from(flags) << 8 | u64::from(id) << 32;
         let mut head = Head { bytes: [0; MAX_HEAD], length: size_of::<Prefix>() };
-        head.bytes[..size_of::<Prefix>()].copy_from_slice(prefix.as_bytes());
+        head.bytes[..size_of::<Prefix>()].copy_from_slice(&prefix.to_le_bytes());
         head
     }
 

@@ -1,7 +1,7 @@
 //! The kinds of frames, and reading one.
 
 use zerocopy::byteorder::little_endian::{U16, U32, U64};
-use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout, Unaligned};
+use zerocopy::{FromBytes, Immutable, KnownLayout, Unaligned};
 
 use super::Malformed;
 
@@ -9,7 +9,7 @@ use super::Malformed;
 pub const MAX_HEAD: usize = 40;
 
 /// The beginning of each frame.
-#[derive(FromBytes, IntoBytes, Immutable, KnownLayout, Unaligned, Clone, Copy)]
+#[derive(FromBytes, Immutable, KnownLayout, Unaligned, Clone, Copy)]
 #[repr(C)]
 pub(super) struct Prefix {
     pub(super) kind: u8,

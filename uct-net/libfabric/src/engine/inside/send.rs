@@ -1,6 +1,7 @@
 //! Sending messages: at once, behind others, or when the receiver asks for the bytes.
 
-use super::super::{Buffers, Errno, MAX_INJECT, Send, flags};
+use super::super::buffer::with_slices;
+use super::super::{Buffer, Buffers, Errno, MAX_INJECT, Send, flags};
 use super::Shared;
 use super::copied::Copied;
 use super::endpoint::Endpoint;
@@ -15,10 +16,11 @@ const EAGER_UNCONNECTED: usize = 512;
 
 impl Endpoint {
     /// Sends a message, or queues it.
+    #[inline]
     pub(super) fn send(&mut self, shared: &mut Shared, send: &Send<'_>) -> Result<(), Errno> {
         let peer = self.peer_at(send.to)?;
-        let buffers = Buffers::new(send.buffers).ok_or(Errno::INVALID)?;
-        if send.mode.inject && buffers.len() > MAX_INJECT {
+        let length = send.buffers.iter().map(Buffer::len).sum::<usize>();
+        if send.mode.inject && length > MAX_INJECT {
             return Err(Errno::TOO_LONG);
         }
         let kind = if send.tag.is_some() { flags::TAGGED } else { flags::MSG };
@@ -30,20 +32,22 @@ impl Endpoint {
             0 => EAGER_UNCONNECTED,
             fragment => EAGER.min(fragment - MAX_HEAD),
         };
-        if buffers.len() <= eager && !envelope.delivery && state.is_clear() && state.link.is_open() {
+        if length <= eager && !envelope.delivery && state.is_clear() && state.link.is_open() {
             let head = Head::message(0, &envelope);
-            if state.link.try_send_buffers(shared, head.bytes(), &buffers) {
-                shared.totals.sent(buffers.len());
+            let outcome = with_slices(send.buffers, |parts| state.link.try_send(shared, head.bytes(), parts));
+            if outcome.ok_or(Errno::INVALID)? {
+                shared.totals.sent(length);
                 self.succeeded(&ticket);
                 return Ok(());
             }
         }
+        let buffers = Buffers::new(send.buffers).ok_or(Errno::INVALID)?;
         if state.is_full() {
             return Err(Errno::AGAIN);
         }
         self.open(shared, peer);
-        shared.totals.sent(buffers.len());
-        if buffers.len() <= eager {
+        shared.totals.sent(length);
+        if length <= eager {
             self.queue_eager(shared, peer, envelope, buffers, ticket, send.mode.inject);
         } else {
             self.queue_request(shared, peer, envelope, buffers, ticket, send.mode.inject);
