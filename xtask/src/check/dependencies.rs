@@ -101,6 +101,9 @@ fn refusal(manifest: &str, package: &str, on: &Relation) -> Option<&'static str>
             let reason = "it may use uct-host, uct-abi and, as features, the crates of transports";
             (&["uct-abi", "uct-host"], reason)
         }
+        "uct-net" if package == "uct-fi" => {
+            (&["ucs", "uct-core", "uct-net"], "what programs load uses uct-core and uct-net, and ucs")
+        }
         "uct-net" => {
             // A feature that links its transports in; nothing else of it is used.
             if on.name == "uct-core" && on.optional {
