@@ -18,6 +18,8 @@ pub const BUILD_LIMIT: Duration = Duration::from_secs(3600);
 
 /// The package of the suite that every transport is put through.
 pub const CONFORMANCE: &str = "uct-conformance";
+/// The package of the provider for libfabric.
+const PROVIDER: &str = "uct-fi";
 /// The package with the programs that are measured, in release builds.
 const MEASURED: &str = "uct-measured";
 
@@ -53,6 +55,8 @@ pub struct Built {
     pub archives: BTreeSet<PathBuf>,
     /// Shared libraries of tools.
     pub libraries: BTreeSet<PathBuf>,
+    /// The provider for libfabric, a shared library.
+    pub provider: Option<PathBuf>,
     /// Test programs, if tests were built.
     pub tests: Vec<TestProgram>,
 }
@@ -143,6 +147,11 @@ impl Workspace {
         self.members_making(&["transports"], TargetKind::CDyLib)
     }
 
+    /// The package of the provider for libfabric.
+    fn provider_package(&self) -> impl Iterator<Item = &Package> {
+        self.members().filter(|package| package.name == PROVIDER)
+    }
+
     /// What people run and load, of a build that made more.
     pub fn for_people(&self, mut built: Built) -> Built {
         let names = |packages: &mut dyn Iterator<Item = &Package>| -> BTreeSet<String> {
@@ -157,6 +166,8 @@ impl Workspace {
             stem(path).strip_prefix("lib").is_some_and(|name| names.contains(name))
         };
         built.libraries = built.plugins.iter().filter(|path| is_of(path, &libraries)).cloned().collect();
+        let provider = names(&mut self.provider_package());
+        built.provider = built.plugins.iter().find(|path| is_of(path, &provider)).cloned();
         built.plugins.retain(|path| is_of(path, &plugins));
         built
     }
@@ -185,7 +196,7 @@ impl Workspace {
 
     /// The crates from elsewhere that programs and plugins are made of, by name and version.
     pub fn linked_crates(&self) -> Vec<&Package> {
-        let roots = self.program_packages().chain(self.plugin_packages());
+        let roots = self.program_packages().chain(self.plugin_packages()).chain(self.provider_package());
         let mut next: Vec<&PackageId> = roots.map(|package| &package.id).collect();
         let mut found = BTreeSet::new();
         let nodes = self.metadata.resolve.iter().flat_map(|resolve| &resolve.nodes);

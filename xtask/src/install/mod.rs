@@ -1,10 +1,12 @@
 //! `cargo xtask install`: programs, plugins, the C header and what belongs to them, in the tree of a prefix.
 //! Built on cargo, on `man`, and on strip; used by `dist` and `test`.
 
+mod libfabric;
 mod notices;
 mod softverbs;
 mod tree;
 
+pub use libfabric::{LIBFABRIC, SHADOWS};
 pub use softverbs::{SOFTVERBS, libraries as softverbs_libraries};
 pub use tree::Tree;
 
@@ -102,6 +104,7 @@ pub fn fill(workspace: &Workspace, built: &Built, tree: &mut Tree) -> Outcome {
         tree.stripped(plugin, PLUGINS, &["--strip-unneeded"], 0o644)?;
     }
     softverbs::fill(workspace, built, tree)?;
+    libfabric::fill(built, tree)?;
     tree.copy(&workspace.root().join("uct-core/abi/include/uct_abi.h"), "include", "uct_abi.h")?;
     tree.write("lib/pkgconfig", "uct.pc", pkg_config(workspace.version()).as_bytes())?;
     pages(workspace, built, tree)?;

@@ -78,7 +78,19 @@ impl Tree {
     /// Copies a program or a library without its symbols.
     pub fn stripped(&mut self, from: &Path, directory: &str, options: &[&str], mode: u32) -> Outcome {
         let name = from.file_name().unwrap_or_default().to_string_lossy();
-        self.place(directory, &name, mode, |path| {
+        self.stripped_as(from, directory, &name, options, mode)
+    }
+
+    /// The same, under another name.
+    pub fn stripped_as(
+        &mut self,
+        from: &Path,
+        directory: &str,
+        name: &str,
+        options: &[&str],
+        mode: u32,
+    ) -> Outcome {
+        self.place(directory, name, mode, |path| {
             let mut strip = command("strip");
             output(strip.args(options).arg("-o").arg(path).arg(from), LIMIT).map(drop)
         })

@@ -4,7 +4,7 @@
 
 use crate::apt::{self, Package};
 use crate::failure::{Context, Failure, Outcome};
-use crate::install::{self, DOC, PLUGINS, Profile, SOFTVERBS, Tree};
+use crate::install::{self, DOC, LIBFABRIC, PLUGINS, Profile, SHADOWS, SOFTVERBS, Tree};
 use crate::man::PROGRAMS;
 use crate::process::{capture, command, output, run as run_command};
 use crate::steps::Verdict;
@@ -95,6 +95,7 @@ pub fn run(workspace: &Workspace) -> Outcome {
     let seen = output(installed.program("uct_info").arg("-v"), LIMIT)?;
     every_plugin(workspace, &installed.prefix().join(PLUGINS), &seen)?;
     softverbs(&installed)?;
+    libfabric(&installed)?;
     plugin_in_c(&installed)?;
     plugin_in_cxx(&installed)
 }
@@ -120,6 +121,21 @@ fn softverbs(installed: &Installed) -> Outcome {
     has(&found, &[&installed.prefix().join(SOFTVERBS).join("libibverbs.so.1").display().to_string()])?;
     let found = output(command("/usr/bin/ldd").env_clear().arg(program), LIMIT)?;
     if found.contains("softverbs") { Err(Failure::new(found)) } else { Ok(()) }
+}
+
+/// libfabric finds the installed provider and its shadow in the folders that a program names.
+fn libfabric(installed: &Installed) -> Outcome {
+    let program = "/usr/bin/fi_info";
+    if !Path::new(program).exists() {
+        return Ok(());
+    }
+    for (directory, name, words) in [(LIBFABRIC, "uct", "version: 0."), (SHADOWS, "tcp", "version: 999.0")] {
+        let mut info = command(program);
+        info.env_clear().env("FI_PROVIDER_PATH", installed.prefix().join(directory));
+        let found = output(info.args(["-p", name, "-t", "FI_EP_RDM"]), LIMIT)?;
+        has(&found, &[&format!("provider: {name}\n"), "domain: uct", words])?;
+    }
+    Ok(())
 }
 
 /// As an author does: with a copy of the installed example, make and pkg-config.
