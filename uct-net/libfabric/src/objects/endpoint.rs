@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
 use crate::abi::*;
 use crate::boundary::Outcome;
-use crate::engine::{self, Bindings, EndpointOptions, Errno};
+use crate::engine::{self, EndpointOptions, Errno};
 use crate::info::{RECEIVE_FLAGS, TRANSMIT_FLAGS, own_address, socket_address};
 
 use super::address_vector::AddressVector;
@@ -16,6 +16,7 @@ use super::counter::Counter;
 use super::domain::Domain;
 use super::event_queue::EventQueue;
 use super::methods;
+use super::setup::{Direction, Setup};
 
 /// An endpoint.
 pub struct Endpoint {
@@ -29,22 +30,6 @@ pub struct Endpoint {
     receive_flags: AtomicU64,
     /// When a buffer for many messages is given back.
     minimum: AtomicUsize,
-}
-
-/// What was bound.
-struct Setup {
-    address: SocketAddr,
-    vector: Option<Arc<AddressVector>>,
-    transmit: Option<Direction>,
-    receive: Option<Direction>,
-    counters: Vec<(Arc<Counter>, u64)>,
-}
-
-/// The completions of one direction.
-#[derive(Clone)]
-struct Direction {
-    queue: Arc<CompletionQueue>,
-    is_selective: bool,
 }
 
 /// An endpoint that was enabled.
@@ -77,10 +62,9 @@ methods! {
         let address = own_address(info.addr_format, asked)?;
         let transmit = caller.at(info.tx_attr).map_or(0, |attr| attr.op_flags);
         let receive = caller.at(info.rx_attr).map_or(0, |attr| attr.op_flags);
-        let setup = Setup { address, vector: None, transmit: None, receive: None, counters: Vec::new() };
         let endpoint = Endpoint {
             live: OnceLock::new(),
-            setup: Mutex::new(setup),
+            setup: Mutex::new(Setup::new(address)),
             domain: Arc::clone(domain),
             caps: info.caps,
             transmit_flags: AtomicU64::new(transmit & TRANSMIT_FLAGS),
@@ -253,55 +237,5 @@ impl Endpoint {
         };
         // The lock keeps others from enabling it meanwhile.
         self.live.set(live).map_err(|_| Errno(EOPBADSTATE))
-    }
-}
-
-impl Setup {
-    fn bind_queue(&mut self, queue: &Arc<CompletionQueue>, flags: u64) -> Outcome {
-        if flags & !(FI_SEND | FI_RECV | FI_SELECTIVE_COMPLETION) != 0 || flags & (FI_SEND | FI_RECV) == 0 {
-            return Err(Errno(EBADFLAGS));
-        }
-        let is_selective = flags & FI_SELECTIVE_COMPLETION != 0;
-        for (flag, direction) in [(FI_SEND, &mut self.transmit), (FI_RECV, &mut self.receive)] {
-            if flags & flag != 0 {
-                if direction.is_some() {
-                    return Err(Errno::INVALID);
-                }
-                *direction = Some(Direction { queue: Arc::clone(queue), is_selective });
-            }
-        }
-        Ok(())
-    }
-
-    /// What the engine needs. Each direction that the program wants to use has a queue or a counter, else failures would be lost.
-    fn bindings(&self, caps: u64) -> Outcome<Bindings> {
-        let vector = self.vector.as_ref().ok_or(Errno(ENOAV))?;
-        let counter = |flag| {
-            let found = self.counters.iter().find(|(_, flags)| flags & flag != 0);
-            found.map(|(counter, _)| Arc::clone(&counter.engine))
-        };
-        let counters = engine::Counters {
-            send: counter(FI_SEND),
-            receive: counter(FI_RECV),
-            read: counter(FI_READ),
-            write: counter(FI_WRITE),
-            remote_read: counter(FI_REMOTE_READ),
-            remote_write: counter(FI_REMOTE_WRITE),
-        };
-        let is_deaf = |direction: &Option<Direction>, flags: u64| {
-            direction.is_none()
-                && self.counters.iter().all(|(_, counted)| counted & flags == 0)
-                && caps & flags != 0
-        };
-        if is_deaf(&self.transmit, FI_SEND | FI_READ | FI_WRITE) || is_deaf(&self.receive, FI_RECV) {
-            return Err(Errno(ENOCQ));
-        }
-        let queue = |direction: &Option<Direction>| direction.as_ref().map(|it| Arc::clone(&it.queue.engine));
-        Ok(Bindings {
-            transmit: queue(&self.transmit),
-            receive: queue(&self.receive),
-            addresses: Arc::clone(&vector.engine),
-            counters,
-        })
     }
 }

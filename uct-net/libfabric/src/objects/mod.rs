@@ -11,6 +11,7 @@ pub mod event_queue;
 pub mod fabric;
 pub mod name;
 pub mod region;
+mod setup;
 pub mod trywait;
 mod waiting;
 
