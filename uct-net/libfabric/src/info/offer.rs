@@ -9,14 +9,14 @@ use super::refused;
 /// Capabilities that a program gets only if it asks for them, or for nothing.
 const PRIMARY: u64 = FI_MSG | FI_TAGGED | FI_RMA | FI_ATOMIC | FI_DIRECTED_RECV;
 /// Capabilities that it gets in any case.
-const SECONDARY: u64 = FI_MULTI_RECV | FI_SOURCE | FI_LOCAL_COMM | FI_REMOTE_COMM;
+const SECONDARY: u64 = FI_MULTI_RECV | FI_SOURCE | REACH;
 const BOTH_WAYS: u64 = FI_SEND | FI_RECV;
 const ALL_ACCESS: u64 = FI_READ | FI_WRITE | FI_REMOTE_READ | FI_REMOTE_WRITE;
 /// Not a capability by the manual, but asked for as one: every endpoint carries the data.
 const TOLERATED: u64 = FI_REMOTE_CQ_DATA;
 
 const TRANSMIT: u64 = FI_MSG | FI_TAGGED | FI_RMA | FI_ATOMIC | FI_SEND | FI_READ | FI_WRITE;
-const RECEIVE: u64 = PRIMARY | SECONDARY | FI_RECV | FI_REMOTE_READ | FI_REMOTE_WRITE;
+const RECEIVE: u64 = PRIMARY | FI_MULTI_RECV | FI_SOURCE | FI_RECV | FI_REMOTE_READ | FI_REMOTE_WRITE;
 const REACH: u64 = FI_LOCAL_COMM | FI_REMOTE_COMM;
 
 /// Flags that may be the default of an endpoint's operations.
