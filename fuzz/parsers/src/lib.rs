@@ -9,6 +9,7 @@
 #[allow(dead_code, reason = "a part of it is used here")]
 mod composed;
 mod configuration;
+mod libfabric;
 mod peer;
 mod transport;
 
@@ -33,6 +34,8 @@ pub const PARSERS: &[Parser] = &[
     Parser { name: "composed_frame", read: peer::composed_frame, seeds: peer::composed_frame_seeds },
     Parser { name: "config_file", read: configuration::file, seeds: configuration::file_seeds },
     Parser { name: "config_values", read: configuration::values, seeds: configuration::value_seeds },
+    Parser { name: "fi_frame", read: libfabric::frame, seeds: libfabric::frame_seeds },
+    Parser { name: "fi_hello", read: libfabric::hello, seeds: libfabric::hello_seeds },
     Parser { name: "units", read: configuration::units, seeds: configuration::unit_seeds },
     Parser { name: "net_frame", read: uct_net::testing::fuzz_frame, seeds: peer::net_frame_seeds },
     Parser {

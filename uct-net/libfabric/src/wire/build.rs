@@ -1,6 +1,6 @@
 //! Writing the bytes of a frame ahead of its payload.
 
-#[cfg(test)]
+#[cfg(any(test, feature = "testing"))]
 use super::frame::Frame;
 use super::frame::{Element, Envelope, MAX_HEAD, Prefix, flag, kind};
 
@@ -122,8 +122,8 @@ impl Head {
     }
 
     /// Of any frame, for tests: its payload follows.
-    #[cfg(test)]
-    pub(super) fn of(frame: &Frame) -> Head {
+    #[cfg(any(test, feature = "testing"))]
+    pub fn of(frame: &Frame) -> Head {
         match *frame {
             Frame::Message { id, ref envelope, .. } => Head::message(id, envelope),
             Frame::Request { id, ref envelope, length } => Head::request(id, envelope, length),
