@@ -8,6 +8,7 @@
 mod ahead;
 mod hostile;
 mod installed;
+mod libfabric;
 mod machines;
 mod miri;
 mod models;
@@ -137,6 +138,7 @@ pub fn run(options: &Options) -> Outcome {
     steps.run("installation", || installed::run(&workspace));
     steps.run_or_skip("installation in an empty root", || installed::run_in_empty_root(&workspace));
     steps.run("applications outside of the workspace", || outside::run(&workspace));
+    libfabric::run_steps(&workspace, &mut steps, &missing);
     if !cfg!(target_arch = "x86_64") {
         let reason = || Ok(Verdict::Impossible("the virtual machine is an x86-64 one".to_owned()));
         steps.run_or_skip("virtual machine", reason);
@@ -177,7 +179,7 @@ fn is_fresh(workspace: &Workspace) -> bool {
 /// machine neither has nor lets this user install is the reason why a step is skipped.
 fn install(options: &Options) -> Outcome<apt::Missing> {
     let machine = if options.no_vm || !cfg!(target_arch = "x86_64") { &[] } else { vm::PACKAGES };
-    match apt::require(&[NEEDED, PACKAGES, instructions::PACKAGES, machine].concat()) {
+    match apt::require(&[NEEDED, PACKAGES, libfabric::PACKAGES, instructions::PACKAGES, machine].concat()) {
         Ok(()) => Ok(apt::Missing::default()),
         Err(failure) => {
             eprintln!("xtask: {failure}");
