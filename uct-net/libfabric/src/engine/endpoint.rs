@@ -71,6 +71,12 @@ impl Endpoint {
         self.name
     }
 
+    /// How many peers it has places for.
+    #[cfg(test)]
+    pub fn peers(&self) -> usize {
+        self.domain.with(|state, _| state.peers(self.number)).unwrap_or(0)
+    }
+
     /// Its domain.
     pub fn domain(&self) -> &Arc<Domain> {
         &self.domain

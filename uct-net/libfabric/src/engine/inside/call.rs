@@ -5,7 +5,7 @@ use std::future::poll_fn;
 use std::pin::pin;
 use std::rc::{Rc, Weak};
 use std::task::{Poll, Waker};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use uct_net::local::{Connection, Incoming, Listener};
 use uct_net::protocol::Engine;
@@ -17,7 +17,11 @@ use crate::wire::{Hello, MAX_HEAD};
 
 /// The reason of a side that rejects a call since its own is on the way.
 const CROSSING: &str = "crossing calls: that of the lower address is kept";
-/// How long a side whose call was rejected so waits for the peer's.
+/// The reason where a connection is open already. Its end may not have been noticed yet.
+const CONNECTED: &str = "a peer with this address is connected";
+/// How long to wait until the next call for this reason.
+const NEXT_CALL: Duration = Duration::from_millis(100);
+/// How long a side whose call was rejected so waits for the peer's, or calls again.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// Shortest frames of a connection that is of use.
 const MIN_FRAGMENT: usize = 512 + MAX_HEAD;
@@ -96,7 +100,6 @@ impl State {
         });
         let reason = match verdict {
             Ok(Verdict::Accept { peer, attempt }) => {
-                self.end_former(engine, endpoint, peer, attempt);
                 return self.take_call(engine, endpoint, peer, attempt, incoming);
             }
             Ok(Verdict::Reject(reason)) => reason.to_owned(),
@@ -142,9 +145,18 @@ impl State {
         let (attempt, address) = (state.attempt, state.address);
         let (state, own) = (Rc::downgrade(&self.0), engine.clone());
         engine.spawn(async move {
-            let outcome = own.net().connect(address).private(hello).await;
-            let is_crossing = outcome.as_ref().is_err_and(|error| error.reason.contains(CROSSING));
-            if is_crossing && expects(&state, endpoint, peer, attempt) {
+            let is_rejected = |outcome: &uct_net::Result<Connection>, reason| {
+                outcome.as_ref().is_err_and(|error| error.reason.contains(reason))
+            };
+            let limit = Instant::now() + PATIENCE;
+            let outcome = loop {
+                let outcome = own.net().connect(address).private(hello.clone()).await;
+                if !is_rejected(&outcome, CONNECTED) || Instant::now() > limit {
+                    break outcome;
+                }
+                own.net().sleep(NEXT_CALL).await;
+            };
+            if is_rejected(&outcome, CROSSING) && expects(&state, endpoint, peer, attempt) {
                 own.net().sleep(PATIENCE).await;
             }
             opened(&state, &own, endpoint, peer, attempt, outcome);
@@ -235,20 +247,26 @@ impl Inner {
 
     /// What becomes of a call of this peer.
     fn verdict(&mut self, endpoint: usize, hello: Hello) -> Verdict {
-        let Some(endpoint) = self.endpoints.get_mut(endpoint) else {
+        let Inner { endpoints, shared } = self;
+        let Some(endpoint) = endpoints.get_mut(endpoint) else {
             return Verdict::Reject("the endpoint is closed");
         };
         let own = endpoint.address;
         if hello.address == own {
             return Verdict::Reject("it has the address of this endpoint");
         }
-        let peer = endpoint.peer_with(hello.address);
+        let peer = endpoint.caller_with(shared, hello.address);
         let state = endpoint.peer(peer);
         match &state.link {
             Link::Calling if own < hello.address => Verdict::Reject(CROSSING),
             Link::Local { .. } => Verdict::Reject("it has the address of another endpoint of this process"),
-            // What was open is ended: the peer knows it no more.
-            _ => Verdict::Accept { peer, attempt: state.attempt + 1 },
+            // A caller need not be who it says: it ends nobody's connection.
+            Link::Net { .. } => Verdict::Reject(CONNECTED),
+            Link::Calling | Link::Called | Link::Closed => {
+                state.attempt += 1;
+                state.link = Link::Called;
+                Verdict::Accept { peer, attempt: state.attempt }
+            }
         }
     }
 }

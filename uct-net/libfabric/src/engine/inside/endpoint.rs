@@ -1,6 +1,6 @@
 //! The state of an endpoint: its peers by address and index, and how operations complete.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -15,6 +15,18 @@ use super::{Shared, Stop};
 use crate::matching::Matching;
 use crate::wire::Head;
 
+/// Places that are looked at for a new caller.
+const MOST_GONE: usize = 16;
+
+/// What keeps the place of a peer whose connection has ended.
+enum Use {
+    None,
+    /// Unexpected messages.
+    Messages,
+    /// The program knows its address, or there is a connection again.
+    Peer,
+}
+
 /// An endpoint, under the lock.
 pub(super) struct Endpoint {
     pub(super) number: usize,
@@ -24,6 +36,8 @@ pub(super) struct Endpoint {
     pub(super) untagged: Matching<Posted, Arrived>,
     pub(super) peers: Vec<Peer>,
     by_address: HashMap<SocketAddr, u32>,
+    /// Peers whose connections have ended. Those that the program does not know give their places to new callers.
+    gone: VecDeque<u32>,
     /// Peers by index in the address vector, as far as they were looked up since its `version`.
     by_index: Vec<Option<u32>>,
     version: u64,
@@ -50,6 +64,7 @@ impl Endpoint {
             untagged: Matching::new(),
             peers: Vec::new(),
             by_address: HashMap::new(),
+            gone: VecDeque::new(),
             by_index: Vec::new(),
             version,
             unexpected: 0,
@@ -95,6 +110,49 @@ impl Endpoint {
             peers.push(Peer::new(address));
             (peers.len() - 1) as u32
         })
+    }
+
+    /// The number of a caller with this address. One that is new has the place of a peer that is gone, if there is one, so callers with
+    /// ever new addresses take no more places than connections were open at once.
+    pub(super) fn caller_with(&mut self, shared: &mut Shared, address: SocketAddr) -> u32 {
+        if !self.by_address.contains_key(&address) {
+            for _ in 0..self.gone.len().min(MOST_GONE) {
+                let Some(gone) = self.gone.pop_front() else { break };
+                match self.use_of(gone) {
+                    Use::None => return self.replace(shared, gone, address),
+                    // Its messages are still to be received.
+                    Use::Messages => self.gone.push_back(gone),
+                    Use::Peer => {}
+                }
+            }
+        }
+        self.peer_with(address)
+    }
+
+    /// A peer's connection has ended.
+    pub(super) fn is_gone(&mut self, peer: u32) {
+        self.gone.push_back(peer);
+    }
+
+    fn use_of(&mut self, peer: u32) -> Use {
+        let is_known = self.index_of(peer) != NOT_AVAILABLE;
+        let state = self.peer(peer);
+        match state {
+            _ if is_known || !matches!(state.link, Link::Closed) || !state.is_empty() => Use::Peer,
+            Peer { unexpected: 1.., .. } => Use::Messages,
+            _ => Use::None,
+        }
+    }
+
+    /// Gives the place of a peer that is gone to another one.
+    fn replace(&mut self, shared: &mut Shared, gone: u32, address: SocketAddr) -> u32 {
+        // A receive from it alone was posted while the program knew it.
+        drop(self.fail(shared, gone, Errno::RESET, &"its address was removed".into()));
+        let former = &mut self.peers[gone as usize];
+        self.by_address.remove(&former.address);
+        *former = Peer { attempt: former.attempt, is_due: former.is_due, ..Peer::new(address) };
+        self.by_address.insert(address, gone);
+        gone
     }
 
     pub(super) fn peer(&mut self, peer: u32) -> &mut Peer {

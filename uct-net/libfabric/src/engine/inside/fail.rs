@@ -79,24 +79,6 @@ impl State {
         drop(former);
         engine.request_turn();
     }
-
-    /// A call of the peer takes the place of what was there before it.
-    pub(super) fn end_former(&self, engine: &Engine, endpoint: usize, peer: u32, attempt: u32) {
-        let is_open = {
-            let mut inner = self.0.inner.borrow_mut();
-            let Some(endpoint) = inner.endpoints.get_mut(endpoint) else { return };
-            endpoint.peer(peer).link.is_open()
-        };
-        if is_open {
-            self.failed(engine, endpoint, peer, Errno::RESET, "the peer has connected again");
-        }
-        let mut inner = self.0.inner.borrow_mut();
-        if let Some(endpoint) = inner.endpoints.get_mut(endpoint) {
-            let state = endpoint.peer(peer);
-            state.attempt = attempt.max(state.attempt);
-            state.link = Link::Called;
-        }
-    }
 }
 
 impl Inner {
@@ -105,12 +87,14 @@ impl Inner {
         let Inner { endpoints, shared } = self;
         let endpoint = endpoints.get_mut(endpoint)?;
         let reason: Arc<str> = reason.into();
-        Some(endpoint.fail(shared, peer, errno, &reason))
+        let former = endpoint.fail(shared, peer, errno, &reason);
+        endpoint.is_gone(peer);
+        Some(former)
     }
 }
 
 impl Endpoint {
-    fn fail(&mut self, shared: &mut Shared, peer: u32, errno: Errno, reason: &Arc<str>) -> Link {
+    pub(super) fn fail(&mut self, shared: &mut Shared, peer: u32, errno: Errno, reason: &Arc<str>) -> Link {
         let state = self.peer(peer);
         let link = std::mem::replace(&mut state.link, Link::Closed);
         state.attempt += 1;

@@ -203,6 +203,11 @@ impl State {
         number
     }
 
+    #[cfg(test)]
+    pub(super) fn peers(&self, endpoint: usize) -> usize {
+        self.0.inner.borrow().endpoints.get(endpoint).map_or(0, |endpoint| endpoint.peers.len())
+    }
+
     /// Whether all that the endpoint has sent has been handed over.
     pub(super) fn is_handed_over(&self, endpoint: usize) -> bool {
         let inner = self.0.inner.borrow();

@@ -89,12 +89,17 @@ fn a_peer_that_closes_ends_what_waits_for_it_and_nothing_else() {
     }
 }
 
-/// Sends frames to an endpoint as a peer that has connected properly, and returns how the connection ended.
-fn hostile(side: &Side, frames: &[Vec<u8>]) -> uct_net::Error {
+/// The net of a program that is no endpoint.
+fn stranger() -> Net {
     let overrides = vec![("tls".to_owned(), "tcp".to_owned())];
     let sources = Sources { file: FileSource::None, env: Vec::new(), overrides };
     let context = Context::builder().sources(sources).build().expect("a context");
-    let net = Net::new(&context, NetOptions::default()).expect("a net");
+    Net::new(&context, NetOptions::default()).expect("a net")
+}
+
+/// Sends frames to an endpoint as a peer that has connected properly, and returns how the connection ended.
+fn hostile(side: &Side, frames: &[Vec<u8>]) -> uct_net::Error {
+    let net = stranger();
     let hello = Hello { address: ([127, 0, 0, 1], 9).into() };
     net.block_on(async {
         let connect = net.connect(side.endpoint.name()).private(hello.to_bytes()).within(LIMIT);
@@ -145,16 +150,45 @@ fn a_peer_that_breaks_the_protocol_ends_its_connection_with_the_reason_and_nothi
 #[test]
 fn a_caller_that_is_no_endpoint_is_rejected_with_the_reason() {
     let side = Side::new(&domain("tcp"));
-    let overrides = vec![("tls".to_owned(), "tcp".to_owned())];
-    let sources = Sources { file: FileSource::None, env: Vec::new(), overrides };
-    let context = Context::builder().sources(sources).build().expect("a context");
-    let net = Net::new(&context, NetOptions::default()).expect("a net");
+    let net = stranger();
     let own = Hello { address: side.endpoint.name() }.to_bytes();
     for (private, reason) in [(b"hello".to_vec(), "no endpoint"), (own, "the address of this endpoint")] {
         let refused = net.block_on(net.connect(side.endpoint.name()).private(private).within(LIMIT));
         let error = refused.expect_err("it is refused");
         assert!(error.reason.contains(reason), "{error}");
     }
+}
+
+#[test]
+fn a_caller_with_the_address_of_a_connected_peer_is_rejected_and_ends_nothing() {
+    let (_, left, right, to_right, _) = pairs().nth(2).unwrap();
+    let exchange = || {
+        let mut space = [0; 4];
+        right.endpoint.receive(&receive(&[buffer(&mut space)], None, 1)).unwrap();
+        left.endpoint.send(&send(to_right, &[reading(b"fine")], None, 0)).unwrap();
+        left.sent().entry();
+        right.got().entry();
+    };
+    exchange();
+    let net = stranger();
+    let hello = Hello { address: left.endpoint.name() }.to_bytes();
+    let called = net.block_on(net.connect(right.endpoint.name()).private(hello).within(LIMIT));
+    let error = called.expect_err("it is refused");
+    assert!(error.reason.contains("is connected"), "{error}");
+    exchange();
+    assert!(left.transmit.is_empty() && right.receive.is_empty());
+}
+
+#[test]
+fn callers_with_ever_new_addresses_take_few_places() {
+    let side = Side::new(&domain("tcp"));
+    let net = stranger();
+    for port in 1..=100 {
+        let hello = Hello { address: ([127, 0, 0, 1], port).into() }.to_bytes();
+        let connection = net.block_on(net.connect(side.endpoint.name()).private(hello).within(LIMIT));
+        net.block_on(connection.expect("a connection").close().within(LIMIT)).expect("an end");
+    }
+    assert!(side.endpoint.peers() < 50, "{} places", side.endpoint.peers());
 }
 
 #[test]
