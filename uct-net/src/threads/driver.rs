@@ -19,8 +19,9 @@ use crate::options::{NetOptions, Wait};
 
 /// How long the driver's thread sleeps at most while handles use the engine: each use may take back what was armed.
 const NAP: Duration = Duration::from_micros(100);
-/// How long it sleeps at a time while another thread polls.
+/// How long it sleeps at a time while another thread polls: at first, and at most.
 const POLLED_NAP: Duration = Duration::from_millis(1);
+const LONG_NAP: Duration = Duration::from_millis(2);
 /// Enough for progress and for wakers of a runtime.
 const STACK_SIZE: usize = 1 << 20;
 
@@ -124,8 +125,10 @@ fn drive(core: &Core) {
 /// Naps while another thread polls: until that stops, the doorbell is rung, or the thread is woken. It takes no lock meanwhile. The thread
 /// does not count as awake meanwhile ([`Inside::nap`](super::core::Inside::nap)).
 fn stand_by(core: &Core, own: Option<&EventFd>, polls: &mut u64) {
+    let mut nap = POLLED_NAP;
     loop {
-        let is_rung = is_ready([Some(core.doorbell.as_fd()), own.map(AsFd::as_fd)], POLLED_NAP);
+        let is_rung = is_ready([Some(core.doorbell.as_fd()), own.map(AsFd::as_fd)], nap);
+        nap = LONG_NAP;
         if is_rung || !core.is_polled(polls) {
             break;
         }

@@ -9,7 +9,6 @@ use ucs::memory::fork::Forked;
 
 use super::confined::Confined;
 use super::core::Hook;
-use super::engine::Entered;
 use super::net::Net;
 use super::tasks::Tasks;
 use crate::error::{Error, Result, Stage, THIS_PROCESS};
@@ -117,14 +116,12 @@ impl<P: Protocol> Installed<P> {
         made.map_err(refused)
     }
 
-    /// Does something with the protocol under the lock. As with [`Protocol::turn`], it is short and never waits.
-    ///
-    /// The calling thread is taken to call this or [`Installed::progress`] again soon: see [`Installed::rest`].
+    /// Does something with the protocol under the lock. As with [`Protocol::turn`], it is short and never waits. No turn is made.
     ///
     /// # Errors
     /// The process is a child of a fork.
     pub fn with<R: Send>(&self, work: impl FnOnce(&P, &Engine) -> R + Send) -> Result<R> {
-        self.enter(|_entered, seat| work(&seat.protocol, &seat.engine))
+        self.inner.with(|_entered, seat| work(&seat.protocol, &seat.engine)).map_err(refused)
     }
 
     /// Makes one turn of the engine. Returns whether there was anything to do.
@@ -135,7 +132,11 @@ impl<P: Protocol> Installed<P> {
     /// # Errors
     /// The process is a child of a fork.
     pub fn progress(&self) -> Result<bool> {
-        self.enter(|entered, _seat| entered.turn_without_looks())
+        let turned = self.inner.with(|entered, _seat| {
+            entered.note_poll();
+            entered.turn_without_looks()
+        });
+        turned.map_err(refused)
     }
 
     /// Says that the calling thread calls no more for now, for instance because it waits for a descriptor that the protocol makes readable: the
@@ -145,14 +146,6 @@ impl<P: Protocol> Installed<P> {
     /// The process is a child of a fork.
     pub fn rest(&self) -> Result {
         self.inner.with(|entered, _seat| entered.hand_over()).map_err(refused)
-    }
-
-    fn enter<R: Send>(&self, work: impl FnOnce(&mut Entered<'_>, &Seat<P>) -> R + Send) -> Result<R> {
-        let worked = self.inner.with(|entered, seat| {
-            entered.note_poll();
-            work(entered, seat)
-        });
-        worked.map_err(refused)
     }
 }
 

@@ -163,7 +163,7 @@ impl Conn {
     }
 
     /// A message arrived for the sink; its payload begins at `start`. Runs inside a transport.
-    #[inline]
+    #[inline(never)]
     pub(super) fn receive_for(
         &self,
         sink: &dyn Sink,
