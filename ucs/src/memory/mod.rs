@@ -20,4 +20,4 @@ pub use allocate::{Allocation, Method, allocate};
 pub use buffers::{Buffer, BufferPool};
 pub use copy::{copy, copy_raw, move_raw};
 pub use kind::MemoryKind;
-pub use small::{copy_small, move_small};
+pub use small::{copy_few, copy_small, move_small};

@@ -20,6 +20,17 @@ pub unsafe fn copy_small(to: *mut u8, from: *const u8, length: usize) {
     }
 }
 
+/// As [`copy_small`], of slices.
+///
+/// # Panics
+/// The lengths differ.
+#[inline(always)]
+pub fn copy_few(to: &mut [u8], from: &[u8]) {
+    assert_eq!(to.len(), from.len(), "a copy of as many bytes");
+    // SAFETY: both slices have so many bytes, and one is borrowed alone.
+    unsafe { copy_small(to.as_mut_ptr(), from.as_ptr(), from.len()) };
+}
+
 /// As [`copy_small`], of ranges that may overlap; the long ones as [`move_raw`]. Four and eight bytes are one move, so that a thread that
 /// polls an aligned number sees all of it or nothing, and sees it once.
 ///
@@ -108,7 +119,7 @@ unsafe fn move_ends<const N: usize>(to: *mut u8, from: *const u8, length: usize)
 
 #[cfg(test)]
 mod tests {
-    use super::{copy_small, move_small};
+    use super::{copy_few, copy_small, move_small};
 
     #[test]
     fn every_length_copies_exactly_its_bytes() {
@@ -123,6 +134,16 @@ mod tests {
                 target[5 + length..].iter().all(|byte| *byte == 0),
                 "length {length} wrote past its range"
             );
+        }
+    }
+
+    #[test]
+    fn slices_of_every_length_are_copied() {
+        let source: Vec<u8> = (1..=200).collect();
+        for length in 0..=200 {
+            let mut target = vec![0; length];
+            copy_few(&mut target, &source[..length]);
+            assert_eq!(target, source[..length]);
         }
     }
 

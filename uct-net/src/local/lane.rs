@@ -4,7 +4,7 @@ use std::ops::RangeInclusive;
 use std::os::fd::OwnedFd;
 
 use smallvec::SmallVec;
-use ucs::memory::copy;
+use ucs::memory::{copy, copy_few};
 use uct_host::cm::{CmEp, CmToken};
 use uct_host::{
     AmId, Capabilities, Ep, Error as Status, Iface, IfaceAddress, MemoryDomain, Refused, SendFlags,
@@ -142,7 +142,7 @@ impl Lane {
         if payload.len() <= self.short {
             let mut message = [0; ENVELOPE + SHORT];
             message[..ENVELOPE].copy_from_slice(&envelope);
-            message[ENVELOPE..ENVELOPE + payload.len()].copy_from_slice(payload);
+            copy_few(&mut message[ENVELOPE..ENVELOPE + payload.len()], payload);
             return self.ep.am_short(AM_ID, self.peer.header(), &message[..ENVELOPE + payload.len()]);
         }
         let pack = |buffer: &mut [u8]| {
@@ -166,10 +166,12 @@ impl Lane {
         if length <= self.short {
             let mut message = [0; ENVELOPE + SHORT];
             message[..ENVELOPE].copy_from_slice(&envelope);
-            let mut end = ENVELOPE;
-            for part in std::iter::once(&head).chain(parts) {
-                message[end..end + part.len()].copy_from_slice(part);
+            let mut end = ENVELOPE + head.len();
+            copy_few(&mut message[ENVELOPE..end], head);
+            for part in parts {
+                let start = end;
                 end += part.len();
+                copy_few(&mut message[start..end], part);
             }
             return self.ep.am_short(AM_ID, self.peer.header(), &message[..end]);
         }

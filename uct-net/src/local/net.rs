@@ -54,6 +54,9 @@ const LINGER: Duration = Duration::from_secs(1);
 /// How long that notice may wait for room, if the thread goes on: a peer that computes makes none.
 const ABORT_TIMEOUT: Duration = Duration::from_secs(60);
 
+/// What a peer did wrong.
+const NO_MESSAGE: &str = "it sent a message that is not of this protocol";
+
 /// The network of one thread: all permitted transports, open, and the connections over them. Cheap to clone
 /// within the thread.
 ///
@@ -582,26 +585,35 @@ impl NetInner {
 
     fn receive(&self, message: AmMessage<'_>) {
         // Not the whole: where the peer can write to it, that would be a copy.
-        let mut start = [0; HEADER + ENVELOPE];
-        let length = message.len().min(start.len());
-        match message.first() {
-            Some(first) => start = first,
-            None => message.read(0, &mut start[..length]),
-        }
-        let start = &start[..length];
-        let Some(header) = start.first_chunk().map(|header| u64::from_ne_bytes(*header)) else {
-            return self.strays.add("it is not of this protocol");
+        let Some(start) = message.first::<{ HEADER + ENVELOPE }>() else {
+            return self.receive_short(&message);
         };
+        let Some((header, envelope)) = start.split_first_chunk() else { return };
+        let header = u64::from_ne_bytes(*header);
         let connections = self.connections.borrow();
         let conn = connections.get(Token::from_header(header).index());
         let Some(conn) = conn.filter(|conn| conn.token().header() == header).cloned() else {
             return self.strays.add("this side has no such connection");
         };
         drop(connections);
-        match Envelope::from_bytes(&start[HEADER..], conn.token()) {
+        match Envelope::from_bytes(envelope, conn.token()) {
             Ok(envelope) => conn.receive(envelope, HEADER + ENVELOPE, message),
             Err(NoEnvelope::Foreign) => self.strays.add("this side has no such connection"),
-            Err(NoEnvelope::Malformed) => conn.broken("it sent a message that is not of this protocol"),
+            Err(NoEnvelope::Malformed) => conn.broken(NO_MESSAGE),
+        }
+    }
+
+    /// A message without room for an envelope.
+    #[cold]
+    fn receive_short(&self, message: &AmMessage<'_>) {
+        let Some(header) = message.header() else { return self.strays.add("it is not of this protocol") };
+        let conn = self.connections.borrow().get(Token::from_header(header).index()).cloned();
+        let conn = conn.filter(|conn| conn.token().header() == header);
+        let envelope = conn.as_ref().map(|conn| Envelope::from_bytes(message.payload(), conn.token()));
+        match (conn, envelope) {
+            // Only a peer that has the token may break the connection.
+            (Some(conn), Some(Err(NoEnvelope::Malformed))) => conn.broken(NO_MESSAGE),
+            _ => self.strays.add("this side has no such connection"),
         }
     }
 }

@@ -1,6 +1,16 @@
 //! A message in parts, put together.
 
+use std::collections::TryReserveError;
+
 use ucs::memory::{Buffer, BufferPool};
+
+/// The bytes of a part, wherever they are.
+pub(crate) trait Part {
+    fn length(&self) -> usize;
+
+    /// Copies them behind those of the vector.
+    fn append_to(&self, bytes: &mut Vec<u8>) -> Result<(), TryReserveError>;
+}
 
 /// Why a part is not added.
 #[derive(Debug, PartialEq, Eq)]
@@ -37,29 +47,28 @@ impl Assembly {
     }
 
     /// Adds a part.
-    pub(crate) fn part(&mut self, part: &[u8], limit: usize) -> Result<(), Refused> {
+    pub(crate) fn part(&mut self, part: &(impl Part + ?Sized), limit: usize) -> Result<(), Refused> {
         self.put_together(part, limit).map(|bytes| self.bytes = Some(bytes))
     }
 
     /// Adds the last part; returns the message.
-    pub(crate) fn last(&mut self, part: &[u8], limit: usize) -> Result<Buffer, Refused> {
+    pub(crate) fn last(&mut self, part: &(impl Part + ?Sized), limit: usize) -> Result<Buffer, Refused> {
         let bytes = self.put_together(part, limit)?;
         self.previous = bytes.len();
         Ok(self.buffers.adopt(bytes))
     }
 
     /// What there is and a part. A message that gets no memory is never completed.
-    fn put_together(&mut self, part: &[u8], limit: usize) -> Result<Vec<u8>, Refused> {
+    fn put_together(&mut self, part: &(impl Part + ?Sized), limit: usize) -> Result<Vec<u8>, Refused> {
         let length = self.bytes.as_ref().map_or(0, |bytes| bytes.len());
-        if part.len() > limit - length.min(limit) {
+        if part.length() > limit - length.min(limit) {
             return Err(Refused::TooLong);
         }
         let mut bytes = match self.bytes.take() {
             Some(bytes) => bytes,
-            None => self.begin(part.len()).ok_or(Refused::NoMemory)?,
+            None => self.begin(part.length()).ok_or(Refused::NoMemory)?,
         };
-        bytes.try_reserve(part.len()).map_err(|_| Refused::NoMemory)?;
-        bytes.extend_from_slice(part);
+        part.append_to(&mut bytes).map_err(|_| Refused::NoMemory)?;
         Ok(bytes)
     }
 
@@ -74,24 +83,35 @@ impl Assembly {
 mod tests {
     use super::*;
 
+    impl Part for [u8] {
+        fn length(&self) -> usize {
+            self.len()
+        }
+
+        fn append_to(&self, bytes: &mut Vec<u8>) -> Result<(), TryReserveError> {
+            bytes.extend_from_slice(self);
+            Ok(())
+        }
+    }
+
     #[test]
     fn parts_become_a_message_and_the_next_one_begins_empty() {
         let mut assembly = Assembly::new(&BufferPool::default());
         assert!(!assembly.is_begun());
-        assembly.part(b"one ", 100).unwrap();
+        assembly.part(&b"one "[..], 100).unwrap();
         assert!(assembly.is_begun());
-        assert_eq!(**assembly.last(b"two", 100).unwrap(), *b"one two");
+        assert_eq!(**assembly.last(&b"two"[..], 100).unwrap(), *b"one two");
         assert!(!assembly.is_begun());
-        assert_eq!(**assembly.last(b"three", 5).unwrap(), *b"three");
+        assert_eq!(**assembly.last(&b"three"[..], 5).unwrap(), *b"three");
     }
 
     #[test]
     fn a_message_that_is_too_long_is_refused_at_the_byte() {
         let mut assembly = Assembly::new(&BufferPool::default());
-        assembly.part(&[0; 10], 10).unwrap();
-        assert_eq!(assembly.part(&[0; 1], 10), Err(Refused::TooLong));
-        assert_eq!(assembly.last(&[0; 1], 10).err(), Some(Refused::TooLong));
-        assert_eq!(assembly.last(&[], 10).unwrap().len(), 10);
+        assembly.part(&[0; 10][..], 10).unwrap();
+        assert_eq!(assembly.part(&[0; 1][..], 10), Err(Refused::TooLong));
+        assert_eq!(assembly.last(&[0; 1][..], 10).err(), Some(Refused::TooLong));
+        assert_eq!(assembly.last(&[][..], 10).unwrap().len(), 10);
     }
 
     #[test]
@@ -104,7 +124,7 @@ mod tests {
             for part in parts.chunks(4000) {
                 assembly.part(part, usize::MAX).unwrap();
             }
-            assembly.last(&last, usize::MAX).unwrap()
+            assembly.last(&last[..], usize::MAX).unwrap()
         };
         let first = assemble(50_000);
         let place = first.as_ptr().addr();
@@ -116,7 +136,7 @@ mod tests {
         drop((second, third));
         // What is reserved ahead of what arrives is bounded.
         assert_eq!(assemble(3 * BufferPool::LARGEST).len(), 3 * BufferPool::LARGEST);
-        assembly.part(b"few", usize::MAX).unwrap();
-        assert_eq!(assembly.last(b"", usize::MAX).unwrap().capacity(), BufferPool::LARGEST);
+        assembly.part(&b"few"[..], usize::MAX).unwrap();
+        assert_eq!(assembly.last(&b""[..], usize::MAX).unwrap().capacity(), BufferPool::LARGEST);
     }
 }

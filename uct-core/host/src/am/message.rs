@@ -1,6 +1,7 @@
 //! A message as its handler sees it, and one that is kept.
 
 use std::cell::{Cell, OnceCell};
+use std::collections::TryReserveError;
 use std::fmt;
 use std::ops::Deref;
 use std::ptr::NonNull;
@@ -141,7 +142,27 @@ impl<'a> AmMessage<'a> {
         // SAFETY: the offset is within the message.
         let source = unsafe { self.data.as_ptr().add(offset) };
         // SAFETY: the data are readable until the handler returns (`UctAmCallback`); the rest is the caller's promise.
-        unsafe { ucs::memory::copy_raw(target, source, length) };
+        unsafe { ucs::memory::copy_small(target, source, length) };
+    }
+
+    /// Adds the bytes from `offset` on to a vector, as [`AmMessage::read`].
+    ///
+    /// # Errors
+    /// The system has no memory for them.
+    ///
+    /// # Panics
+    /// If the offset is beyond the message.
+    pub fn append_to(&self, offset: usize, bytes: &mut Vec<u8>) -> Result<(), TryReserveError> {
+        assert!(offset <= self.length, "an offset beyond a message");
+        let (length, before) = (self.length - offset, bytes.len());
+        bytes.try_reserve(length)?;
+        // SAFETY: so many bytes were reserved behind those that are there.
+        let target = unsafe { bytes.as_mut_ptr().add(before) };
+        // SAFETY: as above, and a vector is no part of the transport's buffer.
+        unsafe { self.read_raw(offset, target, length) };
+        // SAFETY: they were just written.
+        unsafe { bytes.set_len(before + length) };
+        Ok(())
     }
 
     /// The interface that received the message. With it a handler can connect to the sender, whose address is in the message if

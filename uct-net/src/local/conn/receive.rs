@@ -1,5 +1,6 @@
 //! Receiving: the effect of each message of the peer, and how the application takes messages.
 
+use std::collections::TryReserveError;
 use std::rc::Rc;
 use std::task::Context;
 
@@ -15,7 +16,7 @@ use super::offer::Offer;
 use super::state::{State, closed};
 use super::wakers::Wakers;
 use crate::error::{Error, Stage};
-use crate::proto::assembly::Refused;
+use crate::proto::assembly::{Part, Refused};
 use crate::proto::envelope::{Envelope, Kind};
 use crate::proto::shared::Shared;
 use crate::proto::window::cost;
@@ -29,12 +30,16 @@ pub(super) const TOO_LONG: &str = "its message is longer than this side takes";
 impl Conn {
     /// A message arrived; its payload begins at `start`. Runs inside a transport.
     pub(crate) fn receive(self: &Rc<Conn>, envelope: Envelope, start: usize, message: AmMessage<'_>) {
-        let outcome = match self.sink.get() {
-            Some(sink) if matches!(envelope.kind, Kind::Part | Kind::Last) => self
-                .receive_for(&**sink, envelope, start, &message)
-                .map(|is_due| Received { is_due, wakers: Wakers::default() }),
-            _ => self.state.borrow_mut().receive(self, envelope, start, message),
-        };
+        if let Some(sink) = self.sink.get()
+            && matches!(envelope.kind, Kind::Part | Kind::Last)
+        {
+            return match self.receive_for(&**sink, envelope, start, &message) {
+                Ok(true) => self.become_due(),
+                Ok(false) => {}
+                Err(problem) => self.refuse(problem),
+            };
+        }
+        let outcome = self.state.borrow_mut().receive(self, envelope, start, message);
         match outcome {
             Ok(Received { is_due, wakers }) => {
                 if is_due {
@@ -42,8 +47,16 @@ impl Conn {
                 }
                 wakers.wake_later(&self.agenda);
             }
-            Err(Problem::Mistake(mistake)) => self.broken(mistake),
-            Err(Problem::NoMemory) => {
+            Err(problem) => self.refuse(problem),
+        }
+    }
+
+    /// A message is not taken in.
+    #[cold]
+    fn refuse(&self, problem: Problem) {
+        match problem {
+            Problem::Mistake(mistake) => self.broken(mistake),
+            Problem::NoMemory => {
                 let reason = "this side has no memory for a message of the peer's";
                 self.give_up(
                     Status::NO_MEMORY,
@@ -73,12 +86,7 @@ impl Conn {
     pub(crate) fn try_receive(self: &Rc<Conn>) -> Result<Option<Message>, Error> {
         let mut state = self.state.borrow_mut();
         let Some((message, cost)) = state.received.pop_front() else {
-            // The end, once it has come, holds whatever becomes of the lane.
-            if state.fin.has_come {
-                return Err(closed(&self.peer));
-            }
-            state.check()?;
-            return Ok(None);
+            return state.check_ended(&self.peer).map(|()| None);
         };
         state.receive.release(cost);
         if state.received.is_empty() {
@@ -108,10 +116,7 @@ impl Conn {
         if let Some(shared) = state.shared.pop_front() {
             return Ok(Some(shared));
         }
-        if state.fin.has_come {
-            return Err(closed(&self.peer));
-        }
-        state.check()?;
+        state.check_ended(&self.peer)?;
         state.readers.add(context);
         Ok(None)
     }
@@ -128,10 +133,7 @@ impl Conn {
             }
             return Ok(Some(notice));
         }
-        if state.fin.has_come {
-            return Err(closed(&self.peer));
-        }
-        state.check()?;
+        state.check_ended(&self.peer)?;
         state.readers.add(context);
         Ok(None)
     }
@@ -147,6 +149,19 @@ impl Conn {
         state.check()?;
         state.readers.add(context);
         Ok(false)
+    }
+}
+
+/// The payload of a message, which begins at a byte of it.
+struct Payload<'a>(&'a AmMessage<'a>, usize);
+
+impl Part for Payload<'_> {
+    fn length(&self) -> usize {
+        self.0.len() - self.1
+    }
+
+    fn append_to(&self, bytes: &mut Vec<u8>) -> Result<(), TryReserveError> {
+        self.0.append_to(self.1, bytes)
     }
 }
 
@@ -179,6 +194,14 @@ impl From<Refused> for Problem {
 }
 
 impl State {
+    /// Whether more may come; the error otherwise. The end, once it has come, holds whatever becomes of the lane.
+    pub(super) fn check_ended(&self, peer: &str) -> Result<(), Error> {
+        if self.fin.has_come {
+            return Err(closed(peer));
+        }
+        self.check()
+    }
+
     /// Accounts for a message of the peer's. Returns whether there is more room to send than before, or `None` if the connection has failed.
     #[inline(always)]
     pub(super) fn arrives(
@@ -233,7 +256,7 @@ impl State {
                 self.receive.release(cost(length));
             }
             Kind::Part => {
-                self.assembly.part(&message[start..], conn.max_message)?;
+                self.assembly.part(&Payload(&message, start), conn.max_message)?;
                 self.assembly_cost += cost(length);
                 // A message may be longer than the window; with others ahead of it, it has to wait.
                 if self.received.is_empty() {
@@ -244,7 +267,7 @@ impl State {
             Kind::Last => {
                 let cost = std::mem::take(&mut self.assembly_cost) + cost(length);
                 let message = if self.assembly.is_begun() {
-                    Message::assembled(self.assembly.last(&message[start..], conn.max_message)?)
+                    Message::assembled(self.assembly.last(&Payload(&message, start), conn.max_message)?)
                 } else if length > conn.max_message {
                     return Err(TOO_LONG.into());
                 } else {
@@ -322,19 +345,19 @@ impl State {
                 let failure = Error::new(Stage::Close, peer, Status::CONNECTION_RESET, reason);
                 conn.close_spans(&failure);
                 self.failure = Some(failure);
+                // A sink is told.
+                is_due = true;
                 wakers = self.readers.take().and(self.writers.take());
             }
         }
         if has_room {
             wakers = wakers.and(self.writers.take());
+            is_due |= conn.is_blocked();
         }
         // Credit that was returned without the application: no other message reports it to the sender.
         let is_given_back =
             self.assembly.is_begun() || self.fin.wanted == Some(true) || envelope.kind == Kind::Share;
         is_due |= self.receive.is_due() && is_given_back;
-        // A sink is told of room, and of the end.
-        is_due |= has_room && conn.is_blocked();
-        is_due |= conn.sink.get().is_some() && matches!(envelope.kind, Kind::Fin | Kind::Abort);
         Ok(Received { is_due, wakers })
     }
 }
