@@ -54,6 +54,24 @@ impl BufferPool {
     /// # Errors
     /// The system has no memory for it.
     pub fn try_take(&self, capacity: usize) -> Result<Vec<u8>, TryReserveError> {
+        let mut bytes = self.spare_or_new(capacity)?;
+        bytes.clear();
+        Ok(bytes)
+    }
+
+    /// So many bytes of arbitrary contents, for what overwrites all of them.
+    ///
+    /// # Errors
+    /// The system has no memory for it.
+    pub fn try_take_filled(&self, length: usize) -> Result<Vec<u8>, TryReserveError> {
+        let mut bytes = self.spare_or_new(length)?;
+        // Mostly it has as many from before.
+        bytes.resize(length, 0);
+        Ok(bytes)
+    }
+
+    /// Memory with what was left in it.
+    fn spare_or_new(&self, capacity: usize) -> Result<Vec<u8>, TryReserveError> {
         let room = capacity.checked_next_power_of_two().filter(|room| class(*room).is_some());
         if let Some(room) = room
             && let Some(spare) = self.spare().and_then(|mut spare| spare.take(room))
@@ -66,11 +84,10 @@ impl BufferPool {
     }
 
     /// Keeps the memory for those that follow, if there is room for it.
-    pub fn give(&self, mut bytes: Vec<u8>) {
+    pub fn give(&self, bytes: Vec<u8>) {
         if class(bytes.capacity()).is_some()
             && let Some(mut spare) = self.spare()
         {
-            bytes.clear();
             spare.give(bytes);
         }
     }
@@ -184,6 +201,19 @@ mod tests {
 
     fn address(bytes: &[u8]) -> usize {
         bytes.as_ptr().addr()
+    }
+
+    #[test]
+    fn bytes_of_arbitrary_contents_are_as_many_as_asked_for() {
+        let pool = BufferPool::default();
+        let mut first = pool.try_take_filled(3000).unwrap();
+        assert_eq!((first.len(), first.capacity()), (3000, 4096));
+        first.fill(7);
+        pool.give(first);
+        let second = pool.try_take_filled(4000).unwrap();
+        assert_eq!((&second[..3000], &second[3000..]), (&[7; 3000][..], &[0; 1000][..]));
+        pool.give(second);
+        assert_eq!(pool.try_take_filled(2500).unwrap().len(), 2500);
     }
 
     #[test]

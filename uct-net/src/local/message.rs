@@ -89,11 +89,6 @@ impl Message {
         Message { place: Place::Large(Large { place: LargePlace::Buffer(buffer.fitted()), start: 0 }) }
     }
 
-    /// One that was read from the peer's memory.
-    pub(crate) fn fetched(bytes: Vec<u8>) -> Message {
-        Message { place: Place::Own(SmallVec::from_vec(bytes)) }
-    }
-
     /// The bytes if they are the message's own, or else the message.
     pub(crate) fn into_own(self) -> Result<OwnBytes, Message> {
         match self.place {

@@ -168,8 +168,7 @@ impl Net {
             owner: std::thread::current().id(),
             worker: worker.handle(),
         });
-        let large =
-            Large { from: worker.context().core_config().rndv_thresh.to_usize(), worker: worker.clone() };
+        let large = Large::new(worker.context().core_config().rndv_thresh.to_usize(), worker.clone());
         let inner = Rc::new_cyclic(|net: &Weak<NetInner>| {
             for iface in selector.ifaces() {
                 let net = Weak::clone(net);

@@ -8,12 +8,12 @@ use std::rc::Rc;
 
 use ucs::Error as Status;
 use uct_host::{Access, Completion, MemorySlice, Posted, Worker};
-use zerocopy::FromZeros;
 
 use super::super::lane::Lane;
 use super::super::message::Message;
 use super::Conn;
 use super::offer::{Offer, Read, Source, TransferMode};
+use super::staging::Kept;
 use super::state::{Outgoing, State, Ticket};
 use crate::error::Error;
 use crate::proto::envelope::Kind;
@@ -25,6 +25,13 @@ pub(crate) struct Large {
     /// Messages from this length on are offered, in bytes; `usize::MAX` for none.
     pub(crate) from: usize,
     pub(crate) worker: Worker,
+    pub(super) kept: Kept,
+}
+
+impl Large {
+    pub(crate) fn new(from: usize, worker: Worker) -> Large {
+        Large { from, worker, kept: Kept::default() }
+    }
 }
 
 impl Outgoing {
@@ -181,7 +188,8 @@ impl Conn {
             End::Taken(Some(bytes)) => {
                 let readers = {
                     let mut state = self.state.borrow_mut();
-                    state.received.push_back((Message::fetched(bytes), cost));
+                    let message = Message::assembled(self.large.worker.buffers().adopt(bytes));
+                    state.received.push_back((message, cost));
                     state.control.push_back((Kind::Taken, Vec::new()));
                     state.readers.take()
                 };
@@ -267,7 +275,7 @@ impl Conn {
             return Err(format!("{} bytes cannot be read in one operation", offer.length()));
         }
         let key = large.domain.unpack(&offer.place.key).map_err(|refused| refused.to_string())?;
-        let bytes = u8::new_vec_zeroed(offer.length());
+        let bytes = self.large.worker.buffers().try_take_filled(offer.length());
         let bytes = bytes.map_err(|_| format!("there is no memory for {} bytes", offer.length()))?;
         let memory = large.domain.try_register(bytes, Access::empty());
         let memory = memory.map_err(|(refused, _bytes)| refused.to_string())?;

@@ -14,6 +14,7 @@ mod report;
 mod room;
 mod send;
 mod spans;
+mod staging;
 mod state;
 mod wakers;
 

@@ -2,6 +2,7 @@
 
 use uct_host::{Completion, Memory, MemorySlice, RemoteKey};
 
+use super::staging::Staging;
 use crate::proto::shared::Shared;
 
 /// How a message leaves.
@@ -22,6 +23,8 @@ pub(super) enum Source {
     Own(Memory),
     /// A part of the application's memory.
     Slice(MemorySlice),
+    /// So many bytes of memory that the connection keeps.
+    Kept(Staging, usize),
 }
 
 impl Source {
@@ -30,6 +33,7 @@ impl Source {
         match self {
             Source::Own(memory) => memory.into_bytes().unwrap_or_else(|memory| memory.to_vec()),
             Source::Slice(slice) => slice.to_vec(),
+            Source::Kept(staging, length) => staging.memory.slice(..length).to_vec(),
         }
     }
 }

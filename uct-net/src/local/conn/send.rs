@@ -58,6 +58,9 @@ impl Conn {
         if self.try_send(message)? {
             return Ok(None);
         }
+        if let Some(offer) = self.stage(message) {
+            return self.queue_as(Kind::Last, Vec::new(), offer).map(Some);
+        }
         let mut copy = Vec::new();
         copy.try_reserve_exact(message.len()).map_err(|_| {
             let reason =
@@ -185,8 +188,7 @@ impl Conn {
     /// Sends what is to be sent, as far as there are credit and room. Not to be called inside a transport.
     pub(crate) fn pump(self: &Rc<Conn>) {
         let Some(lane) = self.lane.get() else { return };
-        let retired = std::mem::take(&mut self.state.borrow_mut().retired);
-        drop(retired);
+        self.retire();
         self.fetch(lane);
         if self.waits_for_room.get() {
             return;

@@ -7,6 +7,7 @@ use uct_host::{BufferPool, Count};
 
 use super::super::message::Message;
 use super::offer::{Offer, Source, TransferMode};
+use super::staging::Staging;
 use super::wakers::Wakers;
 use crate::error::{Error, Stage};
 use crate::proto::assembly::Assembly;
@@ -37,6 +38,10 @@ pub(super) struct State {
     pub(super) offer: Option<Offer>,
     /// Memory of messages that left, registered still.
     pub(super) retired: Vec<Source>,
+    /// Memory for large messages, while none is in it.
+    pub(super) staging: Option<Staging>,
+    /// Large messages so far, up to a bound.
+    pub(super) staged: u32,
     pub(super) shared: VecDeque<Shared>,
     /// Notifications of the peer's transfers, with what they cost.
     pub(super) notices: VecDeque<(Message, u32)>,
@@ -95,6 +100,8 @@ impl State {
             held: 0,
             offer: None,
             retired: Vec::new(),
+            staging: None,
+            staged: 0,
             shared: VecDeque::new(),
             notices: VecDeque::new(),
             is_probed: false,
