@@ -93,7 +93,8 @@ pub use options::{NetOptions, Wait};
 pub use rustls;
 pub use threads::{
     Accept, Cancel, Close, Connect, Connecting, Connection, Incoming, Listen, Listener, Memory, MemorySlice,
-    Message, Net, NewTransfer, Operation, Recv, RemoteMemory, Send, Stream, Streams, Transfer, Within,
+    Message, Net, NewTransfer, Operation, Recv, RecvInto, RemoteMemory, Send, Stream, Streams, Transfer,
+    Within,
 };
 #[cfg(feature = "tls")]
 pub use tls::{Tls, TlsPeer};

@@ -18,7 +18,7 @@ use std::time::Duration;
 pub use self::connect::Connect;
 pub(crate) use self::connect::Settings;
 pub use self::listen::Listen;
-pub use self::operations::{Close, Recv, Send};
+pub use self::operations::{Close, Recv, RecvInto, Send};
 pub use self::stream::Stream;
 pub use self::transfer::NewTransfer;
 pub(crate) use self::transfer::{Plan, Transfers};
@@ -44,6 +44,12 @@ pub trait Flavour: fmt::Debug + Unpin {
 
     /// The next message.
     fn poll_message(&self, context: &mut Context<'_>) -> Poll<Result<Self::Message>>;
+
+    /// The next message, copied; its length.
+    fn poll_message_into(&self, target: &mut [u8], context: &mut Context<'_>) -> Poll<Result<usize>>;
+
+    /// Nobody polls [`Flavour::poll_message_into`] any more.
+    fn stop_receiving_into(&self);
 
     /// Sends a message if it can be sent at once; queues it if not, and returns where it is.
     fn begin_send(&self, message: &[u8]) -> Result<Option<Ticket>>;

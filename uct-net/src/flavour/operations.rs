@@ -100,6 +100,51 @@ impl<C: Flavour> Future for Recv<'_, C> {
     }
 }
 
+/// The next message, in memory of the application. Dropping this loses no message.
+#[must_use = "futures do nothing unless they are awaited"]
+pub struct RecvInto<'a, C: Flavour> {
+    connection: &'a C,
+    target: &'a mut [u8],
+    is_begun: bool,
+}
+
+impl<'a, C: Flavour> RecvInto<'a, C> {
+    pub(crate) fn new(connection: &'a C, target: &'a mut [u8]) -> RecvInto<'a, C> {
+        RecvInto { connection, target, is_begun: false }
+    }
+
+    /// With a time limit.
+    pub fn within(self, limit: Duration) -> Within<RecvInto<'a, C>, C::Timer> {
+        let connection = self.connection;
+        Within::new(self, connection, limit, Stage::Connected)
+    }
+}
+
+impl<C: Flavour> Future for RecvInto<'_, C> {
+    type Output = Result<usize>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<usize>> {
+        ready!(self.connection.poll_turn(context));
+        self.is_begun = true;
+        let RecvInto { connection, target, .. } = &mut *self;
+        connection.poll_message_into(target, context)
+    }
+}
+
+impl<C: Flavour> Drop for RecvInto<'_, C> {
+    fn drop(&mut self) {
+        if self.is_begun {
+            self.connection.stop_receiving_into();
+        }
+    }
+}
+
+impl<C: Flavour> fmt::Debug for RecvInto<'_, C> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RecvInto").field("connection", self.connection).finish_non_exhaustive()
+    }
+}
+
 /// The end of a connection. After the first poll the connection is closed, even if this is dropped.
 #[derive(Debug)]
 #[must_use = "futures do nothing unless they are awaited"]

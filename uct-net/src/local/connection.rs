@@ -221,6 +221,15 @@ impl Connection {
         Recv::new(self)
     }
 
+    /// Receives the next message into memory of the application; returns its length. A large one is read there straight from the sender's memory where
+    /// memory is shared; others are copied. A future that is dropped loses no message.
+    ///
+    /// # Errors
+    /// As [`Connection::recv`]. `MESSAGE_TRUNCATED` if the message is longer than `target`: it stays the next one, for a call with more room.
+    pub fn recv_into<'a>(&'a self, target: &'a mut [u8]) -> RecvInto<'a> {
+        RecvInto::new(self, target)
+    }
+
     /// Closes the connection: sends what is queued and the end, and is done when the peer's library has received everything. The peer's
     /// application need not have read it. Without a limit (`Close::within`) it waits as long as the peer is alive.
     ///
@@ -247,6 +256,31 @@ impl Connection {
     }
 }
 
+impl Connection {
+    /// The next message as it is taken; makes progress for it.
+    #[inline(always)]
+    fn poll_taken<T>(
+        &self,
+        context: &Context<'_>,
+        mut take: impl FnMut(&Rc<Conn>) -> Result<Option<T>>,
+    ) -> Poll<Result<T>> {
+        for _ in 0..POLLS {
+            if let Some(taken) = take(self.conn())? {
+                return Poll::Ready(Ok(taken));
+            }
+            if !self.net().turn() {
+                break;
+            }
+        }
+        // The waker is registered last: a message that was received above needs none.
+        if let Some(taken) = take(self.conn())? {
+            return Poll::Ready(Ok(taken));
+        }
+        self.conn().wait_for_message(context);
+        Poll::Pending
+    }
+}
+
 impl Drop for Handle {
     fn drop(&mut self) {
         if self.net.check_fork().is_err() {
@@ -270,6 +304,8 @@ impl fmt::Debug for Connection {
 pub type Send<'a> = flavour::Send<'a, Connection>;
 /// See [`Connection::recv`].
 pub type Recv<'a> = flavour::Recv<'a, Connection>;
+/// See [`Connection::recv_into`].
+pub type RecvInto<'a> = flavour::RecvInto<'a, Connection>;
 /// See [`Connection::close`].
 pub type Close<'a> = flavour::Close<'a, Connection>;
 /// See [`Connection::into_stream`].
@@ -294,19 +330,16 @@ impl Flavour for Connection {
     }
 
     fn poll_message(&self, context: &mut Context<'_>) -> Poll<Result<Message>> {
-        for _ in 0..POLLS {
-            if let Some(message) = self.conn().try_receive()? {
-                return Poll::Ready(Ok(message));
-            }
-            if !self.net().turn() {
-                break;
-            }
-        }
-        // The waker is registered last: a message that was received above needs none.
-        match self.conn().poll_receive(context)? {
-            Some(message) => Poll::Ready(Ok(message)),
-            None => Poll::Pending,
-        }
+        self.poll_taken(context, |conn| conn.try_receive())
+    }
+
+    fn poll_message_into(&self, target: &mut [u8], context: &mut Context<'_>) -> Poll<Result<usize>> {
+        self.conn().leave_offers(true);
+        self.poll_taken(context, |conn| conn.try_receive_into(target))
+    }
+
+    fn stop_receiving_into(&self) {
+        self.conn().leave_offers(false);
     }
 
     fn begin_send(&self, message: &[u8]) -> Result<Option<Ticket>> {

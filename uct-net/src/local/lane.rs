@@ -29,6 +29,8 @@ pub(crate) struct Lane {
     peer: Token,
     short: usize,
     fragment: usize,
+    /// Longest get that is done within its call.
+    at_once: usize,
     /// How large messages are read in place, where the device, the processor or the kernel does that.
     pub(crate) large: Option<InPlace>,
 }
@@ -104,7 +106,8 @@ impl HalfLane {
         let limits = &iface.attributes().am;
         let get = &iface.attributes().get;
         // Parts are faster than a get that the peer's progress carries out.
-        let is_native = iface.capabilities().difference(iface.emulated()).contains(Capabilities::GET_ZCOPY);
+        let native = iface.capabilities().difference(iface.emulated());
+        let is_native = native.contains(Capabilities::GET_ZCOPY);
         let large = is_native.then(|| InPlace {
             domain: iface.memory_domain().clone(),
             sizes: get.min_zcopy.max(1)..=get.max_zcopy,
@@ -115,6 +118,7 @@ impl HalfLane {
             peer: token,
             short: SHORT.min(limits.max_short.saturating_sub(ENVELOPE)),
             fragment: limits.max_bcopy.saturating_sub(HEADER + ENVELOPE),
+            at_once: if native.contains(Capabilities::GET_SHORT) { get.max_short } else { 0 },
             large,
         })
     }
@@ -129,6 +133,11 @@ impl Lane {
     /// With the connection of the connection manager that has made it, which lasts as long as the lane.
     pub(crate) fn made_by(self, cm: CmEp) -> Lane {
         Lane { made_by: Some(cm), ..self }
+    }
+
+    /// Whether so many bytes are read within a call.
+    pub(crate) fn reads_at_once(&self, length: usize) -> bool {
+        length <= self.at_once
     }
 
     /// Longest payload of one message of the transport, in bytes.

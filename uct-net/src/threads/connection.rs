@@ -1,6 +1,7 @@
 //! A connection that any thread may use.
 
 use std::fmt;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::{Context, Poll};
@@ -17,7 +18,7 @@ use crate::error::{Error, Result, Stage};
 use crate::flavour::{self, Flavour};
 use crate::local;
 use crate::local::Explanation;
-use crate::local::conn::Ticket;
+use crate::local::conn::{Conn, Ticket};
 use crate::local::net::OPERATIONS;
 
 /// Progress calls that a receiver makes at least before it waits for its waker, while there is something to do.
@@ -100,6 +101,14 @@ impl Connection {
         Recv::new(self)
     }
 
+    /// Receives the next message into memory of the application, as [`crate::local::Connection::recv_into`].
+    ///
+    /// # Errors
+    /// As [`crate::local::Connection::recv_into`].
+    pub fn recv_into<'a>(&'a self, target: &'a mut [u8]) -> RecvInto<'a> {
+        RecvInto::new(self, target)
+    }
+
     /// Closes the connection: sends what is queued and the end, and is done when the peer's library has received everything. The peer's
     /// application need not have read it. Without a limit (`Close::within`) it waits as long as the peer is alive.
     ///
@@ -162,6 +171,45 @@ impl Connection {
         })
     }
 
+    /// The next message as it is taken; makes progress for it.
+    #[inline(always)]
+    fn poll_taken<T: std::marker::Send>(
+        &self,
+        context: &Context<'_>,
+        mut take: impl FnMut(&Entered<'_>, &Rc<Conn>) -> Result<Option<T>> + std::marker::Send,
+    ) -> Poll<Result<T>> {
+        let inner = &*self.inner;
+        let take = &mut take;
+        // Most messages come while no waker has to be registered for them.
+        let taken = inner.local.with(|entered, local| {
+            let polls = if entered.is_driven() { POLLS } else { PATIENT_POLLS };
+            for _ in 0..polls {
+                if let Some(taken) = take(entered, local.conn())? {
+                    return Ok(Some(taken));
+                }
+                if !entered.turn() && entered.is_driven() {
+                    break;
+                }
+            }
+            entered.returns();
+            Ok(None)
+        });
+        let taken = taken.map_err(|forked| self.refused(forked))??;
+        if let Some(taken) = taken {
+            return Poll::Ready(Ok(taken));
+        }
+        let polled = self.waiting(&inner.reader, context, |entered, local, context| {
+            match take(entered, local.conn())? {
+                Some(taken) => Poll::Ready(Ok(taken)),
+                None => {
+                    local.conn().wait_for_message(context);
+                    Poll::Pending
+                }
+            }
+        });
+        polled.unwrap_or_else(|forked| Poll::Ready(Err(self.refused(forked))))
+    }
+
     /// Polls something that waits until messages have left.
     fn writing<R: std::marker::Send>(
         &self,
@@ -187,6 +235,8 @@ impl fmt::Debug for Connection {
 pub type Send<'a> = flavour::Send<'a, Connection>;
 /// See [`Connection::recv`].
 pub type Recv<'a> = flavour::Recv<'a, Connection>;
+/// See [`Connection::recv_into`].
+pub type RecvInto<'a> = flavour::RecvInto<'a, Connection>;
 /// See [`Connection::close`].
 pub type Close<'a> = flavour::Close<'a, Connection>;
 /// See [`Connection::into_stream`].
@@ -222,32 +272,20 @@ impl Flavour for Connection {
     }
 
     fn poll_message(&self, context: &mut Context<'_>) -> Poll<Result<Message>> {
-        let inner = &*self.inner;
-        // Most messages come while no waker has to be registered for them.
-        let received = inner.local.with(|entered, local| {
-            let polls = if entered.is_driven() { POLLS } else { PATIENT_POLLS };
-            for _ in 0..polls {
-                if let Some(message) = local.conn().try_receive()? {
-                    return Ok(Some(Message::new(entered, message)));
-                }
-                if !entered.turn() && entered.is_driven() {
-                    break;
-                }
-            }
-            entered.returns();
-            Ok(None)
-        });
-        let received = received.map_err(|forked| self.refused(forked))??;
-        if let Some(message) = received {
-            return Poll::Ready(Ok(message));
-        }
-        let polled = self.waiting(&inner.reader, context, |entered, local, context| {
-            match local.conn().poll_receive(context)? {
-                Some(message) => Poll::Ready(Ok(Message::new(entered, message))),
-                None => Poll::Pending,
-            }
-        });
-        polled.unwrap_or_else(|forked| Poll::Ready(Err(self.refused(forked))))
+        self.poll_taken(context, |entered, conn| {
+            Ok(conn.try_receive()?.map(|message| Message::new(entered, message)))
+        })
+    }
+
+    fn poll_message_into(&self, target: &mut [u8], context: &mut Context<'_>) -> Poll<Result<usize>> {
+        self.poll_taken(context, |_entered, conn| {
+            conn.leave_offers(true);
+            conn.try_receive_into(target)
+        })
+    }
+
+    fn stop_receiving_into(&self) {
+        let _ = self.inner.local.with(|_entered, local| local.conn().leave_offers(false));
     }
 
     fn begin_send(&self, message: &[u8]) -> Result<Option<Ticket>> {

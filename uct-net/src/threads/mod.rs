@@ -30,7 +30,7 @@ mod tokio;
 mod transfer;
 
 pub use connect::{Connect, Connecting};
-pub use connection::{Close, Connection, Recv, Send, Stream, Within};
+pub use connection::{Close, Connection, Recv, RecvInto, Send, Stream, Within};
 pub use listen::{Accept, Incoming, Listen, Listener};
 pub use memory::{Memory, MemorySlice};
 pub use message::Message;

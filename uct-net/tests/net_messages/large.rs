@@ -126,6 +126,65 @@ fn slices_of_memory_are_sent_as_messages() {
     }
 }
 
+#[test]
+fn messages_are_received_in_memory_of_the_application_whichever_way_they_come() {
+    const LENGTHS: [usize; 12] =
+        [0, 8, 300_000, 100, 1 << 20, 300_000, 5000, 300_001, 40_000, 3_000_000, 5_000_000, 900_000];
+    for transport in transports() {
+        for from in [FROM, "inf"] {
+            let wanted = transport.clone();
+            pair_of(
+                &with(&[("rndv_thresh", from)]),
+                support::patient(),
+                async |_net, mut listener| {
+                    let connection = listener.accept().await?.accept().await?;
+                    let mut target = vec![0; 5_000_000];
+                    for round in 0..2 {
+                        for (number, length) in LENGTHS.into_iter().enumerate() {
+                            let expected = message(number as u64, length.saturating_sub(8));
+                            let expected = &expected[..length];
+                            if length > 8 {
+                                let mut small = vec![1; length - 1];
+                                let error = connection.recv_into(&mut small).within(LIMIT).await;
+                                let error = error.expect_err("no room");
+                                assert_eq!(error.status, uct_core::Error::MESSAGE_TRUNCATED, "{error}");
+                                assert!(small.iter().all(|byte| *byte == 1), "nothing of it is there");
+                            }
+                            if length > 0 && number % 4 == round {
+                                // One that is given up, or forgotten, holds nothing back.
+                                let mut given_up = Box::pin(connection.recv_into(&mut []));
+                                drop(polled(1, given_up.as_mut()).await);
+                                if round == 0 {
+                                    drop(given_up);
+                                } else {
+                                    std::mem::forget(given_up);
+                                }
+                                assert!(*connection.recv().within(LIMIT).await? == *expected);
+                            } else {
+                                let came = connection.recv_into(&mut target).within(LIMIT).await?;
+                                assert!(target[..came] == *expected, "{length} bytes");
+                            }
+                        }
+                    }
+                    let end = connection.recv_into(&mut target).within(LIMIT).await.expect_err("the end");
+                    assert!(end.is_closed_by_peer(), "{end}");
+                    Ok(())
+                },
+                async move |net, address| {
+                    let connection = net.connect(address).require(wanted).await?;
+                    for _ in 0..2 {
+                        for (number, length) in LENGTHS.into_iter().enumerate() {
+                            let message = message(number as u64, length.saturating_sub(8));
+                            connection.send(&message[..length]).within(LIMIT).await?;
+                        }
+                    }
+                    connection.close().within(LIMIT).await
+                },
+            );
+        }
+    }
+}
+
 /// Where the peer can read it in place it finds what the memory holds by then, which shows that nothing was copied.
 #[test]
 fn a_large_slice_is_read_in_the_senders_memory() {
@@ -187,12 +246,20 @@ fn sends_and_receives_of_large_messages_that_are_dropped_lose_nothing_and_double
                 let mut random = Random(seed ^ 2);
                 let connection = listener.accept().await?.accept().await?;
                 let mut came = Vec::new();
+                let mut target = vec![0; 300_000];
                 loop {
-                    let received = if random.below(4) == 0 {
-                        let limit = Duration::from_micros(random.below(300));
-                        net.within(limit, connection.recv()).await
+                    let receive: Pin<Box<dyn Future<Output = Result<Vec<u8>>>>> = if random.below(2) == 0 {
+                        Box::pin(async { Ok(connection.recv().await?.into_vec()) })
                     } else {
-                        polled(random.below(20), connection.recv()).await
+                        Box::pin(async {
+                            let length = connection.recv_into(&mut target).await?;
+                            Ok(target[..length].to_vec())
+                        })
+                    };
+                    let received = if random.below(4) == 0 {
+                        net.within(Duration::from_micros(random.below(300)), receive).await
+                    } else {
+                        polled(random.below(20), receive).await
                     };
                     let Some(received) = received else { continue };
                     let received = received?;

@@ -176,7 +176,14 @@ impl Conn {
 
     /// Reads what the peer offers, as far as it can be read now. Not to be called inside a transport.
     pub(super) fn fetch(self: &Rc<Conn>, lane: &Lane) {
-        let offer = self.state.borrow_mut().offer.take();
+        let offer = {
+            let mut state = self.state.borrow_mut();
+            let is_left = |offer: &Offer| state.leaves_offers && lane.reads_at_once(offer.length());
+            if state.offer.as_ref().is_some_and(is_left) {
+                return;
+            }
+            state.offer.take()
+        };
         let Some(offer) = offer else { return };
         let cost = offer.cost;
         let answer = match self.read(lane, offer) {

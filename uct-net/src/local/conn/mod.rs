@@ -5,6 +5,7 @@
 
 pub(crate) mod delivery;
 mod end;
+mod into;
 mod large;
 mod moves;
 mod offer;

@@ -85,6 +85,13 @@ impl Conn {
     /// The next message; `None` if there is none yet.
     pub(crate) fn try_receive(self: &Rc<Conn>) -> Result<Option<Message>, Error> {
         let mut state = self.state.borrow_mut();
+        if state.leaves_offers && state.received.is_empty() && state.offer.is_some() {
+            // This caller takes a message from wherever it is.
+            state.leaves_offers = false;
+            drop(state);
+            self.pump();
+            state = self.state.borrow_mut();
+        }
         let Some((message, cost)) = state.received.pop_front() else {
             return state.check_ended(&self.peer).map(|()| None);
         };
@@ -108,6 +115,11 @@ impl Conn {
             self.state.borrow_mut().readers.add(context);
         }
         Ok(received)
+    }
+
+    /// Registers the caller for when something arrives.
+    pub(crate) fn wait_for_message(&self, context: &Context<'_>) {
+        self.state.borrow_mut().readers.add(context);
     }
 
     /// The next memory that the peer shared; as [`Conn::poll_receive`].
@@ -301,6 +313,9 @@ impl State {
                 }
                 self.offer = Some(Offer::new(place, cost(length)));
                 is_due = true;
+                if self.leaves_offers {
+                    wakers = self.readers.take();
+                }
             }
             Kind::Taken | Kind::InParts => {
                 self.answered(envelope.kind == Kind::Taken)?;

@@ -36,6 +36,8 @@ pub(super) struct State {
     pub(super) held: u32,
     /// A large message that the peer offers.
     pub(super) offer: Option<Offer>,
+    /// The application reads what is offered.
+    pub(super) leaves_offers: bool,
     /// Memory of messages that left, registered still.
     pub(super) retired: Vec<Source>,
     /// Memory for large messages, while none is in it.
@@ -99,6 +101,7 @@ impl State {
             delivered: 0,
             held: 0,
             offer: None,
+            leaves_offers: false,
             retired: Vec::new(),
             staging: None,
             staged: 0,
