@@ -15,7 +15,7 @@ use super::inside::State;
 use super::not_opened::{NotOpened, not_opened};
 use super::region::Regions;
 use super::report::report;
-use super::settings::options;
+use super::settings::{context, options};
 use super::waiter::Waiter;
 use super::{Access, Buffer, Counter, Errno, Queue, Region, Totals};
 
@@ -33,9 +33,7 @@ impl Domain {
     /// # Errors
     /// No transport could be opened, or the configuration is wrong.
     pub fn open() -> Result<Arc<Domain>, NotOpened> {
-        let context = Context::builder().build();
-        let context = context.map_err(|error| not_opened(Errno::INVALID, &error))?;
-        Domain::over(&context, options()?)
+        Domain::over(&context()?, options()?)
     }
 
     /// As [`Domain::open`], with this configuration.

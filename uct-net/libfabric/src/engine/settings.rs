@@ -5,6 +5,8 @@ use std::io::Read;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
+use uct_core::Context;
+use uct_core::configuration::Origin;
 use uct_net::NetOptions;
 
 use super::Errno;
@@ -16,6 +18,23 @@ const KEY_FILE: &str = "UCT_NET_KEY_FILE";
 const MAX_KEY: u64 = 4096;
 /// Others than the owner have no permission.
 const PRIVATE: u32 = 0o077;
+
+/// A setting whose usual value is not the best for messages that programs of libfabric send. One from a file or the environment counts.
+const FRAMES: (&str, &str, &str) = ("tcp", "tx_seg_size", "64k");
+
+/// The configuration of the process, with frames of tcp that take messages of up to 64 KiB whole: a message that is announced takes two more
+/// ways.
+pub(super) fn context() -> Result<Context, NotOpened> {
+    let (section, key, value) = FRAMES;
+    let failed = |error: uct_core::ContextError| not_opened(Errno::INVALID, &error);
+    let context = Context::builder().build().map_err(failed)?;
+    match context.config().value(section, key) {
+        Some(setting) if setting.origin == Origin::Default => {
+            Context::builder().set(format!("{section}.{key}"), value).build().map_err(failed)
+        }
+        _ => Ok(context),
+    }
+}
 
 /// The options that the environment asks for.
 pub(super) fn options() -> Result<NetOptions, NotOpened> {

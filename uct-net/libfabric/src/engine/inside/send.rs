@@ -10,7 +10,7 @@ use super::peer::{Job, Pending, PendingKind, Stream, Ticket};
 use crate::wire::{Envelope, Head, MAX_HEAD};
 
 /// Longest message that goes in one frame, where the connection's frames have room for it.
-const EAGER: usize = 16 << 10;
+const EAGER: usize = 64 << 10;
 /// The same, while there is no connection yet: any connection's frames have room for it.
 const EAGER_UNCONNECTED: usize = 512;
 
