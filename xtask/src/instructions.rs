@@ -30,8 +30,8 @@ const NOT_HERE: i32 = 77;
 /// as a batch of 64, is in both as often as it should.
 const OPERATIONS: u64 = 8192;
 const LIMIT: Duration = Duration::from_secs(600);
-/// The package of the plugin that the program loads.
-const PLUGIN: &str = "uct-ud-verbs-plugin";
+/// The packages of the plugins that the program loads.
+const PLUGINS: [&str; 2] = ["uct-ud-verbs-plugin", "uct-rc-verbs-plugin"];
 /// What the operations over the device in software have in their transport's name.
 const VERBS: &str = "_verbs.";
 /// Where the device in software has what C calls, and those of its functions that an operation calls. The count is that of a transport, so what they
@@ -81,7 +81,7 @@ pub fn run(workspace: &Workspace, options: &Options) -> Outcome {
     let built = workspace.build_measured()?;
     let program = built.program(PROGRAM)?;
     // Beside the program, where it finds them.
-    workspace.build_packages("release", [PLUGIN].into_iter())?;
+    workspace.build_packages("release", PLUGINS.into_iter())?;
     let list = output(command(program).arg("--list"), LIMIT)?;
     let known: BTreeMap<&str, bool> = list.lines().map(name_and_loop).collect();
     same_names(&known.keys().copied().collect(), &ceilings.operation)?;

@@ -18,8 +18,8 @@ use std::time::Duration;
 
 use uct_core::clock::{self, Calibration};
 use uct_core::{
-    Access, AmId, AtomicOp, Completion, Context, Ep, Error, Fetched, Iface, IfaceAddress, IfaceOptions,
-    Memory, MemoryKind, Posted, RemoteKey, SendFlags, Worker,
+    Access, AmId, AtomicOp, Capabilities, Completion, Context, Ep, Error, Fetched, Flush, Iface,
+    IfaceAddress, IfaceOptions, Memory, MemoryKind, Posted, RemoteKey, SendFlags, Worker,
 };
 
 const ID: AmId = AmId::new(1).unwrap();
@@ -91,6 +91,8 @@ struct Pair {
     sender: Worker,
     receiver: Worker,
     ep: Ep,
+    /// The other end of the endpoint, where endpoints are connected with each other.
+    back: Option<Ep>,
     ifaces: [Iface; 2],
     /// Endpoints of the receiver that do nothing, and the interfaces that they lead to.
     crowd: RefCell<Vec<(Ep, Iface)>>,
@@ -154,6 +156,17 @@ const WATCHED: &[Watched] = &[
         "ud_verbs",
         VERBS_DEVICE,
         &[("am_short", BURST), ("am_bcopy", BURST), ("progress_idle", ALL), ("progress_message", BURST)],
+    ),
+    (
+        "rc_verbs",
+        VERBS_DEVICE,
+        &[
+            ("am_short", BURST),
+            ("am_bcopy", BURST),
+            ("put_short", BURST),
+            ("progress_idle", ALL),
+            ("progress_message", BURST),
+        ],
     ),
 ];
 
@@ -283,10 +296,10 @@ impl Pair {
         other.set_am_handler(ID, move |_| seen.set(seen.get() + 1));
         let memory = other.memory_domain().allocate(MEMORY, Access::ALL, MemoryKind::Host)?;
         let key = own.memory_domain().unpack(&memory.packed_key()?)?;
-        let ep = own.connect(&other.address()?)?;
+        let (ep, back) = connect(&own, &other)?;
         let ifaces = [own, other];
         let (crowd, idle, remote) = (RefCell::default(), RefCell::default(), memory.address());
-        let pair = Pair { sender, receiver, ep, ifaces, crowd, idle, received, memory, remote, key };
+        let pair = Pair { sender, receiver, ep, back, ifaces, crowd, idle, received, memory, remote, key };
         while pair.ep.am_short(ID, 0, &[]) == Err(Error::NO_RESOURCE) {
             pair.sender.progress();
             pair.receiver.progress();
@@ -315,8 +328,8 @@ impl Pair {
         let ep = own.connect(&other.address)?;
         let ifaces = [own.clone(), own];
         let (crowd, idle, received) = (RefCell::default(), RefCell::default(), Rc::default());
-        let pair =
-            Pair { sender, receiver, ep, ifaces, crowd, idle, received, memory, remote: other.place, key };
+        let (back, remote) = (None, other.place);
+        let pair = Pair { sender, receiver, ep, back, ifaces, crowd, idle, received, memory, remote, key };
         let completion = Completion::new(&pair.sender);
         let slices = [pair.memory.slice(..8)];
         let put = || pair.ep.put_zcopy(&slices, pair.remote, &pair.key, &completion);
@@ -380,7 +393,34 @@ impl Pair {
             self.receiver.progress();
             self.sender.progress();
         }
+        self.settle();
     }
+
+    /// Has what was sent be acknowledged, and the sender get room again, outside of what is counted: where endpoints are connected with each other
+    /// they have a window of their own.
+    fn settle(&self) {
+        if self.back.is_none() {
+            return;
+        }
+        loop {
+            let events = self.receiver.progress() + self.sender.progress();
+            let flushed = self.ep.flush(Flush::REMOTE, None).expect("the connection lives");
+            if events == 0 && flushed == Posted::Done {
+                return;
+            }
+        }
+    }
+}
+
+/// An endpoint from one interface to the other, and the other end if that is an endpoint, too.
+fn connect(own: &Iface, other: &Iface) -> Result<(Ep, Option<Ep>), Box<dyn std::error::Error>> {
+    if own.capabilities().contains(Capabilities::CONNECT_TO_IFACE) {
+        return Ok((own.connect(&other.address()?)?, None));
+    }
+    let (near, far) = (own.create_ep(|_| {})?, other.create_ep(|_| {})?);
+    near.connect_to_ep(&other.address()?, &far.address()?)?;
+    far.connect_to_ep(&own.address()?, &near.address()?)?;
+    Ok((near, Some(far)))
 }
 
 fn am_short(pair: &Pair, batch: u64) {
@@ -410,6 +450,7 @@ fn put_short(pair: &Pair, batch: u64) {
     let (Pair { ep, key, .. }, address) = (pair, pair.remote);
     let data: &[u8] = black_box(&[1; 8]);
     count_loop!(batch, [address ep], ep.put_short(data, *address, key).expect("the key is right"));
+    pair.settle();
 }
 
 /// More than a word, which the host would write itself.
