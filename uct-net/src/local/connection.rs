@@ -256,31 +256,6 @@ impl Connection {
     }
 }
 
-impl Connection {
-    /// The next message as it is taken; makes progress for it.
-    #[inline(always)]
-    fn poll_taken<T>(
-        &self,
-        context: &Context<'_>,
-        mut take: impl FnMut(&Rc<Conn>) -> Result<Option<T>>,
-    ) -> Poll<Result<T>> {
-        for _ in 0..POLLS {
-            if let Some(taken) = take(self.conn())? {
-                return Poll::Ready(Ok(taken));
-            }
-            if !self.net().turn() {
-                break;
-            }
-        }
-        // The waker is registered last: a message that was received above needs none.
-        if let Some(taken) = take(self.conn())? {
-            return Poll::Ready(Ok(taken));
-        }
-        self.conn().wait_for_message(context);
-        Poll::Pending
-    }
-}
-
 impl Drop for Handle {
     fn drop(&mut self) {
         if self.net.check_fork().is_err() {
@@ -330,12 +305,36 @@ impl Flavour for Connection {
     }
 
     fn poll_message(&self, context: &mut Context<'_>) -> Poll<Result<Message>> {
-        self.poll_taken(context, |conn| conn.try_receive())
+        for _ in 0..POLLS {
+            if let Some(message) = self.conn().try_receive()? {
+                return Poll::Ready(Ok(message));
+            }
+            if !self.net().turn() {
+                break;
+            }
+        }
+        // The waker is registered last: a message that was received above needs none.
+        match self.conn().poll_receive(context)? {
+            Some(message) => Poll::Ready(Ok(message)),
+            None => Poll::Pending,
+        }
     }
 
     fn poll_message_into(&self, target: &mut [u8], context: &mut Context<'_>) -> Poll<Result<usize>> {
         self.conn().leave_offers(true);
-        self.poll_taken(context, |conn| conn.try_receive_into(target))
+        for _ in 0..POLLS {
+            if let Some(length) = self.conn().try_receive_into(target)? {
+                return Poll::Ready(Ok(length));
+            }
+            if !self.net().turn() {
+                break;
+            }
+        }
+        if let Some(length) = self.conn().try_receive_into(target)? {
+            return Poll::Ready(Ok(length));
+        }
+        self.conn().wait_for_message(context);
+        Poll::Pending
     }
 
     fn stop_receiving_into(&self) {

@@ -85,15 +85,9 @@ impl Conn {
     /// The next message; `None` if there is none yet.
     pub(crate) fn try_receive(self: &Rc<Conn>) -> Result<Option<Message>, Error> {
         let mut state = self.state.borrow_mut();
-        if state.leaves_offers && state.received.is_empty() && state.offer.is_some() {
-            // This caller takes a message from wherever it is.
-            state.leaves_offers = false;
-            drop(state);
-            self.pump();
-            state = self.state.borrow_mut();
-        }
         let Some((message, cost)) = state.received.pop_front() else {
-            return state.check_ended(&self.peer).map(|()| None);
+            drop(state);
+            return self.receive_none();
         };
         state.receive.release(cost);
         if state.received.is_empty() {
@@ -106,6 +100,22 @@ impl Conn {
             self.pump();
         }
         Ok(Some(message))
+    }
+
+    /// As [`Conn::try_receive`], where no message has arrived.
+    #[cold]
+    fn receive_none(self: &Rc<Conn>) -> Result<Option<Message>, Error> {
+        {
+            let mut state = self.state.borrow_mut();
+            state.check_ended(&self.peer)?;
+            if !state.leaves_offers || state.offer.is_none() {
+                return Ok(None);
+            }
+            // It was left to a caller that reads it where it likes, and this one takes it from wherever it is.
+            state.leaves_offers = false;
+        }
+        self.pump();
+        self.try_receive()
     }
 
     /// As [`Conn::try_receive`]; registers the caller if there is none yet.
