@@ -99,7 +99,7 @@ fn an_address_that_is_not_resolved_is_tried_again_and_named_in_the_error() {
     let (near, far) = (Link::new(&left), Link::new(&right));
     std::thread::scope(|scope| {
         scope.spawn(move || {
-            std::thread::sleep(Duration::from_millis(1300));
+            std::thread::sleep(Duration::from_millis(600));
             drop(deaf);
         });
         near.connect(&right, &far).expect("heard at the second time");
