@@ -11,7 +11,7 @@ use crate::engine::{Buffer, Entry, Errno, MAX_BUFFERS};
 /// What a function for C comes to.
 pub type Outcome<T = ()> = Result<T, Errno>;
 
-/// How a function's outcome is told to C.
+/// How a function returns its outcome to C.
 pub trait Answer {
     /// What it returns when all is well.
     type Good;

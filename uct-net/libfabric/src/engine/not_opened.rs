@@ -7,7 +7,7 @@ use super::Errno;
 pub struct NotOpened {
     /// The nearest error number.
     pub errno: Errno,
-    /// The same in words, with a remedy where one is known.
+    /// The reason as text, with a remedy where one is known.
     pub reason: String,
 }
 

@@ -45,7 +45,7 @@ pub struct ErrorEntry {
     pub excess: usize,
     /// Why.
     pub errno: Errno,
-    /// The same in words.
+    /// The reason as text.
     pub reason: Option<Arc<str>>,
 }
 

@@ -157,7 +157,7 @@ impl Conn {
             let credit = sink.deliver(&Fragment { place: Place::Copy(bytes), is_last });
             self.settle(credit, cost);
         }
-        // An offer is answered, and an end is told, in the next turn.
+        // An offer is answered, and an end is reported to the sink, in the next turn.
         self.become_due();
         true
     }

@@ -370,7 +370,7 @@ impl State {
                 let failure = Error::new(Stage::Close, peer, Status::CONNECTION_RESET, reason);
                 conn.close_spans(&failure);
                 self.failure = Some(failure);
-                // A sink is told.
+                // It is reported to the sink.
                 is_due = true;
                 wakers = self.readers.take().and(self.writers.take());
             }

@@ -43,7 +43,7 @@ pub(super) struct Endpoint {
     version: u64,
     /// Bytes of unexpected messages.
     pub(super) unexpected: usize,
-    /// Peers were told that this side takes no messages.
+    /// A pause frame was sent to some peers.
     pub(super) has_paused_some: bool,
     /// Messages that are being read in the memory of peers.
     pub(super) readings: Slab<Reading>,
@@ -191,7 +191,7 @@ impl Endpoint {
         }
     }
 
-    /// The peer is told that its operation has ended.
+    /// Reports the end of an operation of the peer's to the peer.
     pub(super) fn reply(&mut self, shared: &mut Shared, peer: u32, id: u32, status: Result<(), Errno>) {
         let status = status.err().map_or(0, |errno| errno.0 as u32);
         self.queue(shared, peer, Job::Head(Head::done(id, status)));

@@ -1,4 +1,4 @@
-//! Bounds for unexpected messages: a peer whose messages are too many is told to pause.
+//! Bounds for unexpected messages: a peer that sends too many gets a pause frame.
 //!
 //! Messages alone pause. What was announced is still asked for and sent, so a receive that takes an unexpected message never waits for one behind it.
 
@@ -7,9 +7,9 @@ use super::endpoint::Endpoint;
 use super::peer::Job;
 use crate::wire::Head;
 
-/// Bytes of unexpected messages that an endpoint keeps before it tells peers to pause.
+/// Bytes of unexpected messages that an endpoint keeps before it sends pause frames.
 const MOST: usize = if cfg!(test) { 1 << 20 } else { 256 << 20 };
-/// Bytes of a peer's that may come after it was told: what was in flight. A peer that sends more has its credit held back.
+/// Bytes that a peer may send after the pause frame: what was in flight. Of a peer that sends more the credit is held back.
 const IN_FLIGHT: usize = 16 << 20;
 /// What an unexpected message, or an announced one with its offer, costs beside its bytes.
 const COST: usize = 256;

@@ -26,15 +26,15 @@ pub(super) struct Peer {
     pub(super) jobs: VecDeque<Job>,
     /// Messages that wait until the peer takes messages again, ahead of the jobs.
     pub(super) parked: VecDeque<Job>,
-    /// The peer takes no messages.
+    /// The peer has sent a pause frame.
     pub(super) is_paused: bool,
-    /// The peer was told that this side takes no messages.
+    /// A pause frame was sent to the peer.
     pub(super) has_paused: bool,
     /// Bytes of the peer's unexpected messages, with what they cost.
     pub(super) unexpected: usize,
     /// What is sent in turns, behind the jobs.
     pub(super) streams: VecDeque<Stream>,
-    /// Operations of this side that the peer ends, by the ids that it gets.
+    /// Operations of this side that the peer ends, by the ids that it gets. 32 bits of an id are enough: 2^32 entries are more than memory.
     pub(super) operations: Slab<Pending>,
     /// Messages that are arriving in fragments, by the ids that the peer gets.
     pub(super) arriving: Slab<Arriving>,

@@ -90,7 +90,7 @@ fn a_peer_that_closes_ends_what_waits_for_it_and_nothing_else() {
 }
 
 /// The net of a program that is no endpoint.
-fn stranger() -> Net {
+fn net_without_endpoint() -> Net {
     let overrides = vec![("tls".to_owned(), "tcp".to_owned())];
     let sources = Sources { file: FileSource::None, env: Vec::new(), overrides };
     let context = Context::builder().sources(sources).build().expect("a context");
@@ -99,7 +99,7 @@ fn stranger() -> Net {
 
 /// Sends frames to an endpoint as a peer that has connected properly, and returns how the connection ended.
 fn hostile(side: &Side, frames: &[Vec<u8>]) -> uct_net::Error {
-    let net = stranger();
+    let net = net_without_endpoint();
     let hello = Hello { address: ([127, 0, 0, 1], 9).into() };
     net.block_on(async {
         let connect = net.connect(side.endpoint.name()).private(hello.to_bytes()).within(LIMIT);
@@ -150,7 +150,7 @@ fn a_peer_that_breaks_the_protocol_ends_its_connection_with_the_reason_and_nothi
 #[test]
 fn a_caller_that_is_no_endpoint_is_rejected_with_the_reason() {
     let side = Side::new(&domain("tcp"));
-    let net = stranger();
+    let net = net_without_endpoint();
     let own = Hello { address: side.endpoint.name() }.to_bytes();
     for (private, reason) in [(b"hello".to_vec(), "no endpoint"), (own, "the address of this endpoint")] {
         let refused = net.block_on(net.connect(side.endpoint.name()).private(private).within(LIMIT));
@@ -170,7 +170,7 @@ fn a_caller_with_the_address_of_a_connected_peer_is_rejected_and_ends_nothing() 
         right.got().entry();
     };
     exchange();
-    let net = stranger();
+    let net = net_without_endpoint();
     let hello = Hello { address: left.endpoint.name() }.to_bytes();
     let called = net.block_on(net.connect(right.endpoint.name()).private(hello).within(LIMIT));
     let error = called.expect_err("it is refused");
@@ -182,7 +182,7 @@ fn a_caller_with_the_address_of_a_connected_peer_is_rejected_and_ends_nothing() 
 #[test]
 fn callers_with_ever_new_addresses_take_few_places() {
     let side = Side::new(&domain("tcp"));
-    let net = stranger();
+    let net = net_without_endpoint();
     for port in 1..=100 {
         let hello = Hello { address: ([127, 0, 0, 1], port).into() }.to_bytes();
         let connection = net.block_on(net.connect(side.endpoint.name()).private(hello).within(LIMIT));
