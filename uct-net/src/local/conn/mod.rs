@@ -6,6 +6,7 @@
 pub(crate) mod delivery;
 mod end;
 mod into;
+mod kept;
 mod large;
 mod moves;
 mod offer;

@@ -2,7 +2,7 @@
 
 use uct_host::{Completion, Memory, MemorySlice, RemoteKey};
 
-use super::staging::Staging;
+use super::kept::Staging;
 use crate::proto::shared::Shared;
 
 /// How a message leaves.

@@ -1,16 +1,11 @@
-//! Memory of a connection that its large messages are copied to and read from by the peer, kept from one to the next.
+//! Large messages that are copied to memory of the connection, which the peer reads them from.
 //!
 //! The transport has allocated it, so the peer reads it without the kernel where memory is shared, and without another registration elsewhere. It
 //! is one connection's alone, since its peer can read it at any time. A connection has it from its third large message on: for few of them it
 //! costs more than it saves.
 
-use std::cell::Cell;
-use std::rc::Rc;
-
-use uct_host::{Access, Memory, MemoryKind};
-
-use super::super::lane::Lane;
 use super::Conn;
+use super::kept::Staging;
 use super::offer::{Source, TransferMode};
 use crate::proto::shared::{MAX_KEY, Shared};
 
@@ -18,49 +13,6 @@ use crate::proto::shared::{MAX_KEY, Shared};
 const BEFORE: u32 = 2;
 /// Longest message that is.
 const LONGEST: usize = 4 << 20;
-/// Bytes that all connections of a net keep at most.
-const MOST: usize = 64 << 20;
-
-/// How many bytes the connections of a net keep.
-pub(super) type Kept = Rc<Cell<usize>>;
-
-/// Memory that is kept.
-pub(super) struct Staging {
-    pub(super) memory: Memory,
-    #[expect(dead_code, reason = "counts until it is dropped")]
-    counted: Counted,
-}
-
-/// What it counts for.
-struct Counted {
-    bytes: usize,
-    kept: Kept,
-}
-
-impl Drop for Counted {
-    fn drop(&mut self) {
-        self.kept.set(self.kept.get() - self.bytes);
-    }
-}
-
-impl Staging {
-    fn allocate(lane: &Lane, bytes: usize, kept: &Kept) -> Option<Staging> {
-        if kept.get() + bytes > MOST {
-            return None;
-        }
-        let domain = &lane.large.as_ref()?.domain;
-        match domain.allocate(bytes, Access::REMOTE_GET, MemoryKind::Host) {
-            Ok(memory) => {
-                kept.set(kept.get() + bytes);
-                Some(Staging { memory, counted: Counted { bytes, kept: Rc::clone(kept) } })
-            }
-            Err(refused) => {
-                ucs::log::debug!("no memory is kept for large messages: {refused}");
-                None
-            }
-        }
-    }
-}
 
 impl Conn {
     /// Copies a message to kept memory and makes its offer; `None` if it is to leave in another way. Not to be called inside a transport.

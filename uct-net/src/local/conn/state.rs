@@ -6,8 +6,8 @@ use ucs::Error as Status;
 use uct_host::{BufferPool, Count};
 
 use super::super::message::Message;
+use super::kept::Staging;
 use super::offer::{Offer, Source, TransferMode};
-use super::staging::Staging;
 use super::wakers::Wakers;
 use crate::error::{Error, Stage};
 use crate::proto::assembly::Assembly;
