@@ -5,6 +5,7 @@
 mod ends;
 mod matches;
 mod messages;
+mod processes;
 mod remote;
 
 use std::sync::Arc;
