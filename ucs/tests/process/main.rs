@@ -16,4 +16,5 @@ mod log_flood;
 mod log_forward;
 mod log_receive;
 mod log_record;
+mod mapped;
 mod seeds;
