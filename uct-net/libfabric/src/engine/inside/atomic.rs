@@ -36,7 +36,7 @@ impl Endpoint {
         let kind = if fetches {
             PendingKind::Data { buffers: results.part(0, length), received: 0 }
         } else {
-            PendingKind::Done
+            PendingKind::Done { is_sent: false }
         };
         let id = self.peer(peer).operations.insert(Pending { ticket, kind, _copy: None }) as u32;
         let element = Element {

@@ -66,8 +66,8 @@ pub(super) enum Job {
     Head(Head),
     /// A frame, copied. The ticket completes when it has left.
     Copied(Box<[u8]>, Option<Ticket>),
-    /// A message in the program's buffers.
-    Message { head: Head, buffers: Buffers, ticket: Option<Ticket> },
+    /// A message in the program's buffers. Without a ticket the peer ends operation `id`.
+    Message { head: Head, id: u32, buffers: Buffers, ticket: Option<Ticket> },
     /// A write, from `sent` on. The peer ends the operation.
     Write { id: u32, remote: Remote, buffers: Buffers, sent: usize, data: Option<u64> },
     /// An atomic operation, from element `sent` on. The peer ends it.
@@ -105,8 +105,8 @@ pub(super) struct Pending {
 
 /// What has to come from the peer.
 pub(super) enum PendingKind {
-    /// The end.
-    Done,
+    /// The end, once all of the operation has left.
+    Done { is_sent: bool },
     /// A receiver that asks for the bytes. With `delivery` also the end.
     Asked {
         buffers: Buffers,
@@ -157,6 +157,15 @@ impl Peer {
     /// Whether nothing waits to be sent.
     pub(super) fn is_empty(&self) -> bool {
         self.jobs.is_empty() && self.parked.is_empty() && self.streams.is_empty()
+    }
+
+    /// All of an operation that the peer ends has left.
+    pub(super) fn has_sent(&mut self, id: u32) {
+        if let Some(Pending { kind: PendingKind::Done { is_sent }, .. }) =
+            self.operations.get_mut(id as usize)
+        {
+            *is_sent = true;
+        }
     }
 
     /// Whether nothing waits ahead of what is sent now.

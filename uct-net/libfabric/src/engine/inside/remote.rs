@@ -23,7 +23,7 @@ impl Endpoint {
         let flags = flags::RMA | flags::WRITE;
         let ticket = Ticket { context: rma.context, flags, is_reported: rma.mode.is_reported };
         let Copied { buffers, copy } = Copied::new(buffers, rma.mode.inject);
-        let pending = Pending { ticket, kind: PendingKind::Done, _copy: copy };
+        let pending = Pending { ticket, kind: PendingKind::Done { is_sent: false }, _copy: copy };
         let id = self.peer(peer).operations.insert(pending) as u32;
         shared.totals.writes += 1;
         shared.totals.moved += buffers.len() as u64;

@@ -66,7 +66,8 @@ impl Endpoint {
         inject: bool,
     ) {
         let (id, ticket) = if envelope.delivery {
-            let pending = Pending { ticket, kind: PendingKind::Done, _copy: None };
+            // A copy may outlive the operation.
+            let pending = Pending { ticket, kind: PendingKind::Done { is_sent: inject }, _copy: None };
             (self.peer(peer).operations.insert(pending) as u32, None)
         } else {
             (0, Some(ticket))
@@ -77,7 +78,7 @@ impl Endpoint {
             buffers.append_to(&mut bytes);
             Job::Copied(bytes.into(), ticket)
         } else {
-            Job::Message { head, buffers, ticket }
+            Job::Message { head, id, buffers, ticket }
         };
         self.queue(shared, peer, job);
     }
@@ -184,7 +185,8 @@ impl Endpoint {
             _ => return Err("it sent a status that is no error number"),
         };
         let may_end = match self.peer(peer).operations.get(id as usize).map(|pending| &pending.kind) {
-            None | Some(PendingKind::Done) => true,
+            None => true,
+            Some(PendingKind::Done { is_sent }) => *is_sent,
             Some(PendingKind::Asked { delivery, is_asked, memory, .. }) => {
                 memory.is_some() || *delivery && *is_asked
             }

@@ -88,6 +88,8 @@ impl Endpoint {
                 ) => {
                     self.succeeded(&ticket);
                 }
+                (Progress::Finished, Job::Message { id, .. } | Job::Write { id, .. }) => state.has_sent(id),
+                (Progress::Finished, Job::Atomic(atomic)) => state.has_sent(atomic.id),
                 (Progress::Finished, _) => {}
                 (_, job) => {
                     self.peer(peer).jobs.push_front(job);

@@ -148,6 +148,31 @@ fn a_peer_that_breaks_the_protocol_ends_its_connection_with_the_reason_and_nothi
 }
 
 #[test]
+fn a_peer_that_ends_an_operation_before_it_has_left_is_cut_off() {
+    let side = Side::new(&domain("tcp"));
+    let net = net_without_endpoint();
+    let hello = Hello { address: ([127, 0, 0, 1], 9).into() }.to_bytes();
+    let long = vec![0; 16 << 20];
+    let connection = net.block_on(async {
+        let mut listener = net.listen("127.0.0.1:0").await.expect("a listener");
+        let to = side.addresses.insert(listener.address().parse().unwrap());
+        let source = [reading(&long)];
+        let remote = Remote { key: 1, offset: 0 };
+        let write = Rma { to, buffers: &source, remote, data: None, context: 4, mode: REPORTED };
+        side.endpoint.write(&write).unwrap();
+        let incoming = listener.accept().await.expect("a call");
+        let connection = incoming.accept_with(hello).await.expect("a connection");
+        connection.send(Head::done(0, 0).bytes()).await.expect("it is sent");
+        connection
+    });
+    // Nothing is received there, so most of the write still waits.
+    let error = side.sent().error();
+    assert_eq!((error.entry.context, error.errno), (4, Errno::IO), "{error:?}");
+    assert!(error.reason.unwrap().contains("too early"));
+    drop(connection);
+}
+
+#[test]
 fn a_caller_that_is_no_endpoint_is_rejected_with_the_reason() {
     let side = Side::new(&domain("tcp"));
     let net = net_without_endpoint();
