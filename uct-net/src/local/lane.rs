@@ -42,6 +42,8 @@ pub struct InPlace {
     pub domain: MemoryDomain,
     /// How many bytes one operation reads.
     pub sizes: RangeInclusive<usize>,
+    /// Longest read by `get_short` in bytes, which needs no registration of its target; 0 where that call waits for the peer.
+    pub at_once: usize,
 }
 
 /// An endpoint that may need the address of the peer's endpoint before it can send.
@@ -108,9 +110,11 @@ impl HalfLane {
         // Parts are faster than a get that the peer's progress carries out.
         let native = iface.capabilities().difference(iface.emulated());
         let is_native = native.contains(Capabilities::GET_ZCOPY);
+        let at_once = if native.contains(Capabilities::GET_SHORT) { get.max_short } else { 0 };
         let large = is_native.then(|| InPlace {
             domain: iface.memory_domain().clone(),
             sizes: get.min_zcopy.max(1)..=get.max_zcopy,
+            at_once,
         });
         Ok(Lane {
             ep: self.ep,
@@ -118,7 +122,7 @@ impl HalfLane {
             peer: token,
             short: SHORT.min(limits.max_short.saturating_sub(ENVELOPE)),
             fragment: limits.max_bcopy.saturating_sub(HEADER + ENVELOPE),
-            at_once: if native.contains(Capabilities::GET_SHORT) { get.max_short } else { 0 },
+            at_once,
             large,
         })
     }

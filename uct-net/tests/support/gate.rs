@@ -5,8 +5,7 @@ use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 
-use super::fate::Fate;
-use super::victim::Victim;
+use super::victim::{Fate, Victim};
 
 /// Bytes of a header, whose first ones are the same in all frames.
 const HEADER: usize = 12;

@@ -56,6 +56,16 @@ impl Head {
         Head::enveloped(kind::MESSAGE, id, envelope)
     }
 
+    /// Of [`Frame::Begin`].
+    pub fn begin(id: u32, envelope: &Envelope, length: u64) -> Head {
+        Head::enveloped(kind::BEGIN, id, envelope).u64(length)
+    }
+
+    /// Of [`Frame::Rest`].
+    pub fn rest() -> Head {
+        Head::new(kind::REST, 0, 0)
+    }
+
     /// Of [`Frame::Request`].
     pub fn request(id: u32, envelope: &Envelope, length: u64) -> Head {
         Head::enveloped(kind::REQUEST, id, envelope).u64(length)
@@ -112,7 +122,7 @@ impl Head {
 
     /// Whether these bytes begin a frame that is a message or announces one.
     pub fn is_of_message(bytes: &[u8]) -> bool {
-        matches!(bytes.first(), Some(&(kind::MESSAGE | kind::REQUEST)))
+        matches!(bytes.first(), Some(&(kind::MESSAGE | kind::BEGIN | kind::REQUEST)))
     }
 
     /// The bytes.
@@ -126,6 +136,8 @@ impl Head {
     pub fn of(frame: &Frame) -> Head {
         match *frame {
             Frame::Message { id, ref envelope, .. } => Head::message(id, envelope),
+            Frame::Begin { id, ref envelope, length } => Head::begin(id, envelope, length),
+            Frame::Rest => Head::rest(),
             Frame::Request { id, ref envelope, length } => Head::request(id, envelope, length),
             Frame::Fetch { id, receiver, wanted } => Head::fetch(id, receiver, wanted),
             Frame::Fragment { id, .. } => Head::fragment(id),

@@ -7,6 +7,8 @@ use super::Malformed;
 
 /// Most bytes ahead of the payload of any frame.
 pub const MAX_HEAD: usize = 40;
+/// Longest message of several frames that nobody has asked for.
+pub const MAX_BEGUN: usize = 1 << 20;
 
 /// The beginning of each frame.
 #[derive(FromBytes, Immutable, KnownLayout, Unaligned, Clone, Copy)]
@@ -30,6 +32,8 @@ pub(super) mod kind {
     pub(crate) const ATOMIC: u8 = 9;
     pub(crate) const PAUSE: u8 = 10;
     pub(crate) const RESUME: u8 = 11;
+    pub(crate) const BEGIN: u8 = 12;
+    pub(crate) const REST: u8 = 13;
 }
 
 pub(super) mod flag {
@@ -67,6 +71,10 @@ pub struct Element {
 pub enum Frame {
     /// A whole message. `id`, the sender's, counts only with [`Envelope::delivery`].
     Message { id: u32, envelope: Envelope },
+    /// The first bytes of a message of `length` bytes. The others follow in [`Frame::Rest`], ahead of any other message. `id` as of [`Frame::Message`].
+    Begin { id: u32, envelope: Envelope, length: u64 },
+    /// The next bytes of the message that has begun. `id` is 0.
+    Rest,
     /// A message whose bytes the receiver asks for, or reads itself: the payload, if there is any, is an [`Offer`](super::Offer). `id` is the sender's.
     Request { id: u32, envelope: Envelope, length: u64 },
     /// Asks for the first `wanted` bytes of a message. `id` is the sender's, `receiver` the receiver's.
@@ -153,8 +161,9 @@ impl Frame {
 
     fn parse_other(kind: u8, flags: u8, id: u32, fields: &mut Fields<'_>) -> Result<Frame, Malformed> {
         let allowed = match kind {
-            kind::MESSAGE | kind::REQUEST => flag::TAGGED | flag::DATA | flag::DELIVERY,
-            kind::FETCH | kind::FRAGMENT | kind::DONE | kind::READ | kind::PAUSE | kind::RESUME => 0,
+            kind::MESSAGE | kind::REQUEST | kind::BEGIN => flag::TAGGED | flag::DATA | flag::DELIVERY,
+            kind::FETCH | kind::FRAGMENT | kind::DONE | kind::READ => 0,
+            kind::PAUSE | kind::RESUME | kind::REST => 0,
             kind::WRITE => flag::DATA | flag::LAST,
             kind::DATA => flag::LAST,
             kind::ATOMIC => flag::LAST | flag::FETCH,
@@ -168,6 +177,10 @@ impl Frame {
             kind::REQUEST => {
                 let envelope = fields.envelope(flags)?;
                 Frame::Request { id, envelope, length: fields.u64()? }
+            }
+            kind::BEGIN => {
+                let envelope = fields.envelope(flags)?;
+                Frame::Begin { id, envelope, length: fields.u64()? }
             }
             kind::FETCH => {
                 let wanted = fields.u64()?;
@@ -184,9 +197,10 @@ impl Frame {
                 Frame::Read { id, key: fields.u64()?, offset: fields.u64()?, length: fields.u64()? }
             }
             kind::DATA => Frame::Data { id, is_last },
-            kind::PAUSE | kind::RESUME if id != 0 => return Err(Malformed::Reserved),
+            kind::PAUSE | kind::RESUME | kind::REST if id != 0 => return Err(Malformed::Reserved),
             kind::PAUSE => Frame::Pause,
             kind::RESUME => Frame::Resume,
+            kind::REST => Frame::Rest,
             _ => {
                 let (key, offset, what) = (fields.u64()?, fields.u64()?, fields.u64()?);
                 if what >> 48 != 0 {

@@ -15,6 +15,7 @@ fn all() -> Vec<Frame> {
         Frame::Done { id, status: 265 },
         Frame::Read { id, key, offset, length: 1 << 33 },
         Frame::Data { id, is_last: true },
+        Frame::Rest,
         Frame::Pause,
         Frame::Resume,
         Frame::Atomic { id, key, offset, element, fetches: true, is_last: false },
@@ -26,6 +27,7 @@ fn all() -> Vec<Frame> {
         for data in [None, Some(5)] {
             let envelope = Envelope { tag, data, delivery: tag.is_some() };
             frames.push(Frame::Message { id, envelope });
+            frames.push(Frame::Begin { id, envelope, length: 1 << 19 });
             frames.push(Frame::Request { id, envelope, length: 1 << 20 });
         }
     }
@@ -58,9 +60,10 @@ fn a_frame_that_ends_in_a_field_is_refused() {
 #[test]
 fn unknown_kinds_flags_and_reserved_bytes_are_refused() {
     assert_eq!(Frame::parse(&[0, 0, 0, 0, 0, 0, 0, 0], 8), Err(Malformed::Kind(0)));
-    assert_eq!(Frame::parse(&[12, 0, 0, 0, 0, 0, 0, 0], 8), Err(Malformed::Kind(12)));
+    assert_eq!(Frame::parse(&[14, 0, 0, 0, 0, 0, 0, 0], 8), Err(Malformed::Kind(14)));
     assert_eq!(Frame::parse(&[1, 8, 0, 0, 0, 0, 0, 0], 8), Err(Malformed::Flags(8)));
     assert_eq!(Frame::parse(&[10, 0, 0, 0, 1, 0, 0, 0], 8), Err(Malformed::Reserved));
+    assert_eq!(Frame::parse(&[13, 0, 0, 0, 1, 0, 0, 0], 8), Err(Malformed::Reserved));
     assert_eq!(Frame::parse(&[1, 0, 0, 1, 0, 0, 0, 0], 8), Err(Malformed::Reserved));
 }
 

@@ -7,7 +7,7 @@ use uct_net::protocol::Engine;
 use super::super::Errno;
 use super::endpoint::{Endpoint, receive_flags};
 use super::link::Link;
-use super::message::Arrived;
+use super::message::{Arrived, Begun, Place};
 use super::peer::{Job, Pending};
 use super::{Event, Inner, Shared, State};
 
@@ -103,6 +103,8 @@ impl Endpoint {
         state.held = 0;
         state.is_paused = false;
         state.has_paused = false;
+        state.reads_at_once = false;
+        let begun = state.begun.take();
         let parked = std::mem::take(&mut state.parked);
         let jobs = std::mem::take(&mut state.jobs);
         state.streams.clear();
@@ -123,15 +125,23 @@ impl Endpoint {
         for (_, arriving) in arriving {
             self.not_received(&arriving.target, arriving.is_tagged, errno, Some(reason));
         }
+        if let Some(Begun { place: Place::Target(arriving), .. }) = begun {
+            self.not_received(&arriving.target, arriving.is_tagged, errno, Some(reason));
+        }
         self.fail_readings(peer, errno, reason);
         for is_tagged in [true, false] {
-            let failed =
-                self.space(is_tagged).fail_source(peer, |arrived| matches!(arrived, Arrived::Bytes { .. }));
+            let failed = self
+                .space(is_tagged)
+                .fail_source(peer, |arrived| matches!(arrived, Arrived::Bytes { missing: 0, .. }));
             for posted in failed.receives {
                 self.receive_failed(&posted, receive_flags(is_tagged), errno, Some(reason));
             }
-            for _request in failed.messages {
-                self.release(shared, peer, 0);
+            for message in failed.messages {
+                let length = match message.payload {
+                    Arrived::Bytes { bytes, missing, .. } => bytes.len() + missing,
+                    Arrived::Request { .. } => 0,
+                };
+                self.release(shared, peer, length);
             }
             self.report_released(is_tagged);
         }

@@ -46,9 +46,15 @@ impl Payload<'_> {
     }
 
     pub(super) fn to_vec(self) -> Vec<u8> {
-        let mut bytes = vec![0; self.len()];
-        self.input.read(self.start, &mut bytes);
+        let mut bytes = Vec::new();
+        self.append_to(&mut bytes);
         bytes
+    }
+
+    pub(super) fn append_to(self, target: &mut Vec<u8>) {
+        let start = target.len();
+        target.resize(start + self.len(), 0);
+        self.input.read(self.start, &mut target[start..]);
     }
 
     /// Copies the first `length` bytes, which are there, into buffers of the program from `at` on, which have room.

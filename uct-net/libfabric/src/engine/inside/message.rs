@@ -5,7 +5,7 @@ use std::sync::Arc;
 use uct_core::{Completion, Memory, RemoteKey};
 
 use super::super::{Buffers, Errno};
-use crate::matching::{Envelope, Landing, MultiId};
+use crate::matching::{Envelope, Landing, MultiId, UnexpectedId};
 use crate::wire::Offer;
 
 /// What is kept of a posted receive.
@@ -28,8 +28,8 @@ pub(super) struct Target {
 
 /// An unexpected message.
 pub(super) enum Arrived {
-    /// All of it. `held` is credit of its sender's, who may wait for the end of the operation with the id in `delivery`.
-    Bytes { bytes: Vec<u8>, held: u32, attempt: u32, delivery: Option<u32> },
+    /// Its bytes, of which `missing` follow. `held` is credit of its sender's, who may wait for the end of the operation with the id in `delivery`.
+    Bytes { bytes: Vec<u8>, missing: usize, held: u32, attempt: u32, delivery: Option<u32> },
     /// Its bytes are to be asked for.
     Request { id: u32, held: u32, attempt: u32, delivery: bool, offer: Option<Box<Offer>> },
 }
@@ -73,6 +73,27 @@ pub(super) struct Arriving {
     pub(super) delivery: Option<u32>,
     pub(super) wanted: usize,
     pub(super) received: usize,
+}
+
+/// A message whose frames follow each other.
+pub(super) struct Begun {
+    pub(super) length: usize,
+    pub(super) received: usize,
+    pub(super) place: Place,
+}
+
+/// Where its bytes go.
+pub(super) enum Place {
+    Target(Box<Arriving>),
+    /// It is unexpected.
+    Kept {
+        id: UnexpectedId,
+        is_tagged: bool,
+    },
+    /// Nobody wants it. The sender may wait for the end of the operation with this id.
+    Nowhere {
+        delivery: Option<u32>,
+    },
 }
 
 /// A message that can be read in its sender's memory, until a turn begins with it.

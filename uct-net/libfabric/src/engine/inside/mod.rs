@@ -4,6 +4,7 @@
 //! program send at once what can be sent. The rest is done in turns.
 
 mod atomic;
+mod begun;
 mod call;
 mod close;
 mod copied;
@@ -314,6 +315,12 @@ impl Endpoint {
         if let Frame::Request { id, envelope, length } = frame {
             return Ok(self.request(shared, peer, &envelope, id, length, payload)?);
         }
+        if let Frame::Begin { id, envelope, length } = frame {
+            return Ok(self.begin_message(shared, peer, (id, envelope, length), payload)?);
+        }
+        if frame == Frame::Rest {
+            return Ok(self.rest_of_message(shared, peer, payload)?);
+        }
         self.other_arrived(shared, peer, frame, payload)?;
         let state = self.peer(peer);
         let is_held = state.has_many_replies();
@@ -331,7 +338,7 @@ impl Endpoint {
         payload: Payload<'_>,
     ) -> Result<(), &'static str> {
         match frame {
-            Frame::Message { .. } | Frame::Request { .. } => {}
+            Frame::Message { .. } | Frame::Request { .. } | Frame::Begin { .. } | Frame::Rest => {}
             Frame::Pause | Frame::Resume => self.pause(shared, peer, frame == Frame::Pause),
             Frame::Fetch { id, receiver, wanted } => self.asked(shared, peer, id, receiver, wanted)?,
             Frame::Fragment { id } => self.fragment(shared, peer, id, payload)?,

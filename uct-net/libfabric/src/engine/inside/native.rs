@@ -18,7 +18,7 @@ use super::{Event, Shared, State};
 use crate::wire::Offer;
 
 /// Shortest message that is read so.
-const NATIVE: usize = 32 << 10;
+const NATIVE: usize = 16 << 10;
 
 /// What becomes of a reading.
 enum Next {
@@ -36,6 +36,11 @@ impl Link {
             Link::Net { connection, .. } => connection.in_place(),
             _ => None,
         }
+    }
+
+    /// The shortest message that the peer reads in this process; `None` if it reads none.
+    pub(super) fn reads_from(&self) -> Option<usize> {
+        self.in_place().map(|place| NATIVE.max(*place.sizes.start()))
     }
 }
 
@@ -69,6 +74,10 @@ impl Endpoint {
 
     /// Begins to read a message. Runs in a turn.
     pub(super) fn begin_reading(&mut self, shared: &mut Shared, peer: u32, readable: Box<Readable>) {
+        if self.peers[peer as usize].reads_at_once && self.read_at_once(peer, &readable).is_some() {
+            let Readable { arriving, id, .. } = *readable;
+            return self.was_read_whole(shared, peer, &arriving, id);
+        }
         let number = self.number;
         let vacant = self.readings.vacant_key();
         match self.prepare(shared, peer, readable, (number, vacant)) {
@@ -78,6 +87,22 @@ impl Endpoint {
             }
             Err(readable) => self.ask_for(shared, peer, readable.arriving, readable.id),
         }
+    }
+
+    /// Reads a message within the call; `None` if it cannot be read so now.
+    fn read_at_once(&self, peer: u32, readable: &Readable) -> Option<()> {
+        let Link::Net { connection, .. } = &self.peers[peer as usize].link else { return None };
+        let place = connection.in_place()?;
+        let target = &readable.arriving.target;
+        let buffers = target.posted.buffers.part(target.offset, readable.arriving.wanted);
+        let [buffer] = buffers.parts() else { return None };
+        if buffer.len() > place.at_once {
+            return None;
+        }
+        let key = place.domain.unpack(&readable.offer.key).ok()?;
+        // SAFETY: the contract of `Buffer`: these bytes are valid for writes and nobody else's until the operation has ended, which it does after this.
+        let bytes = unsafe { std::slice::from_raw_parts_mut(buffer.base(), buffer.len()) };
+        connection.endpoint().get_short(bytes, readable.offer.address, &key).ok()
     }
 
     fn prepare(
@@ -140,6 +165,7 @@ impl Endpoint {
     pub(super) fn go_on_reading(&mut self, shared: &mut Shared, reading: usize) {
         let Some(state) = self.readings.get_mut(reading).filter(|state| !state.is_busy) else { return };
         let Link::Net { connection, .. } = &self.peers[state.peer as usize].link else { return };
+        let (peer, mut within_call) = (state.peer, false);
         let next = loop {
             let left = state.arriving.wanted - state.posted;
             if left == 0 {
@@ -149,7 +175,10 @@ impl Endpoint {
             let slices = [state.memory.slice(state.posted..end)];
             let address = state.address.wrapping_add(state.posted as u64);
             match connection.endpoint().get_zcopy(&slices, address, &state.key, &state.completion) {
-                Ok(Posted::Done) => state.posted = end,
+                Ok(Posted::Done) => {
+                    state.posted = end;
+                    within_call = true;
+                }
                 Ok(Posted::InProgress) => {
                     state.posted = end;
                     state.is_busy = true;
@@ -159,17 +188,24 @@ impl Endpoint {
                 Err(_) => break Next::Failed,
             }
         };
+        // Where the system has copied for this side, it goes on to.
+        self.peer(peer).reads_at_once |= within_call;
         match next {
             Next::Busy => {}
             Next::Again => shared.again.push((self.number, reading)),
             Next::Failed => self.stop_reading(shared, reading),
             Next::Finished => {
                 let Reading { peer, arriving, id, .. } = self.readings.remove(reading);
-                shared.totals.received(arriving.wanted);
-                self.received(&arriving.target, &arriving.envelope, arriving.is_tagged);
-                self.reply(shared, peer, id, Ok(()));
+                self.was_read_whole(shared, peer, &arriving, id);
             }
         }
+    }
+
+    /// All of a message has been read: its sender may have its memory back.
+    fn was_read_whole(&mut self, shared: &mut Shared, peer: u32, arriving: &Arriving, id: u32) {
+        shared.totals.received(arriving.wanted);
+        self.received(&arriving.target, &arriving.envelope, arriving.is_tagged);
+        self.reply(shared, peer, id, Ok(()));
     }
 
     /// A message cannot be read: its bytes are asked for.

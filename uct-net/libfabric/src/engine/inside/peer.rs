@@ -8,7 +8,7 @@ use uct_core::Memory;
 
 use super::super::{Buffers, Errno, Remote};
 use super::link::Link;
-use super::message::{Arriving, Readable};
+use super::message::{Arriving, Begun, Readable};
 use crate::wire::{Element, Head};
 
 /// Operations that wait for room or for the connection. Beyond it the program gets `EAGAIN`.
@@ -38,6 +38,10 @@ pub(super) struct Peer {
     pub(super) operations: Slab<Pending>,
     /// Messages that are arriving in fragments, by the ids that the peer gets.
     pub(super) arriving: Slab<Arriving>,
+    /// The peer's message of which further frames follow.
+    pub(super) begun: Option<Begun>,
+    /// A message was read in the peer's memory within the call.
+    pub(super) reads_at_once: bool,
     /// Messages that are to be read in the peer's memory.
     pub(super) readable: VecDeque<Box<Readable>>,
     /// Why an earlier frame of the write or atomic operation that is arriving was refused.
@@ -66,8 +70,8 @@ pub(super) enum Job {
     Head(Head),
     /// A frame, copied. The ticket completes when it has left.
     Copied(Box<[u8]>, Option<Ticket>),
-    /// A message in the program's buffers. Without a ticket the peer ends operation `id`.
-    Message { head: Head, id: u32, buffers: Buffers, ticket: Option<Ticket> },
+    /// A message in the program's buffers, from `sent` on. The ticket completes when all of it has left; without one the peer ends operation `id`.
+    Message { head: Head, id: u32, buffers: Buffers, sent: usize, ticket: Option<Ticket> },
     /// A write, from `sent` on. The peer ends the operation.
     Write { id: u32, remote: Remote, buffers: Buffers, sent: usize, data: Option<u64> },
     /// An atomic operation, from element `sent` on. The peer ends it.
@@ -125,7 +129,8 @@ impl Job {
         match self {
             Job::Head(head) => Head::is_of_message(head.bytes()),
             Job::Copied(bytes, _) => Head::is_of_message(bytes),
-            Job::Message { .. } => true,
+            // The rest of one that has begun is none.
+            Job::Message { sent, .. } => *sent == 0,
             Job::Write { .. } | Job::Atomic(_) => false,
         }
     }
@@ -145,6 +150,8 @@ impl Peer {
             streams: VecDeque::new(),
             operations: Slab::new(),
             arriving: Slab::new(),
+            begun: None,
+            reads_at_once: false,
             readable: VecDeque::new(),
             refused: None,
             held: 0,

@@ -4,7 +4,7 @@ use super::super::{Buffers, Entry, Errno, ErrorEntry, Receive, TagFilter, flags}
 use super::Shared;
 use super::endpoint::{Endpoint, is_any, receive_flags};
 use super::input::Payload;
-use super::message::{Announced, Arrived, Arriving, Posted, Readable, Target};
+use super::message::{Announced, Arrived, Arriving, Place, Posted, Readable, Target};
 use super::peer::Job;
 use crate::matching::{Envelope, Filter, Matching, Released, Unexpected, Why};
 use crate::wire::{self, Head, Offer};
@@ -63,11 +63,16 @@ impl Endpoint {
         let Unexpected { envelope, payload } = message;
         let peer = envelope.source;
         match payload {
-            Arrived::Bytes { bytes, held, attempt, delivery } => {
-                let length = bytes.len().min(target.room);
-                target.posted.buffers.write(target.offset, &bytes[..length]);
-                self.release(shared, peer, bytes.len());
+            Arrived::Bytes { bytes, missing, held, attempt, delivery } => {
+                let received = bytes.len().min(target.room);
+                target.posted.buffers.write(target.offset, &bytes[..received]);
+                self.release(shared, peer, bytes.len() + missing);
                 self.give_back(peer, attempt, held);
+                if missing > 0 {
+                    let wanted = target.room.min(envelope.length as usize);
+                    let arriving = Arriving { target, envelope, is_tagged, delivery, wanted, received };
+                    return self.rest_goes_to(peer, Place::Target(Box::new(arriving)));
+                }
                 self.received(&target, &envelope, is_tagged);
                 if let Some(id) = delivery
                     && self.peer(peer).attempt == attempt
@@ -122,6 +127,7 @@ impl Endpoint {
             let is_held = self.retain(shared, peer, length);
             let arrived = Arrived::Bytes {
                 bytes: payload.to_vec(),
+                missing: 0,
                 held: if is_held { payload.credit } else { 0 },
                 attempt: self.peer(peer).attempt,
                 delivery: envelope.delivery.then_some(id),
@@ -335,9 +341,12 @@ impl Endpoint {
         let peer = message.envelope.source;
         let is_current = |endpoint: &mut Endpoint, attempt| endpoint.peer(peer).attempt == attempt;
         match message.payload {
-            Arrived::Bytes { bytes, held, attempt, delivery } => {
-                self.release(shared, peer, bytes.len());
+            Arrived::Bytes { bytes, missing, held, attempt, delivery } => {
+                self.release(shared, peer, bytes.len() + missing);
                 self.give_back(peer, attempt, held);
+                if missing > 0 {
+                    return self.rest_goes_to(peer, Place::Nowhere { delivery });
+                }
                 if let Some(id) = delivery
                     && is_current(self, attempt)
                 {

@@ -7,12 +7,33 @@ use super::copied::Copied;
 use super::endpoint::Endpoint;
 use super::link::Link;
 use super::peer::{Job, Pending, PendingKind, Stream, Ticket};
-use crate::wire::{Envelope, Head, MAX_HEAD};
+use crate::wire::{Envelope, Head, MAX_BEGUN, MAX_HEAD};
 
 /// Longest message that goes in one frame, where the connection's frames have room for it.
 const EAGER: usize = 64 << 10;
 /// The same, while there is no connection yet: any connection's frames have room for it.
 const EAGER_UNCONNECTED: usize = 512;
+/// Longest message that goes in several frames without being asked for.
+const IN_FRAMES: usize = 256 << 10;
+const _: () = assert!(IN_FRAMES <= MAX_BEGUN);
+
+impl Link {
+    /// Longest message that goes in one frame.
+    fn eager(&self) -> usize {
+        match self.fragment() {
+            0 => EAGER_UNCONNECTED,
+            fragment => {
+                EAGER.min(fragment - MAX_HEAD).min(self.reads_from().map_or(EAGER, |least| least - 1))
+            }
+        }
+    }
+
+    /// Longest message that goes without being asked for.
+    fn in_frames(&self) -> usize {
+        let is_alone = self.fragment() > 0 && self.reads_from().is_none();
+        if is_alone { IN_FRAMES.max(self.eager()) } else { self.eager() }
+    }
+}
 
 impl Endpoint {
     /// Sends a message, or queues it.
@@ -28,10 +49,8 @@ impl Endpoint {
             Ticket { context: send.context, flags: flags::SEND | kind, is_reported: send.mode.is_reported };
         let envelope = Envelope { tag: send.tag, data: send.data, delivery: send.mode.delivery };
         let state = &self.peers[peer as usize];
-        let eager = match state.link.fragment() {
-            0 => EAGER_UNCONNECTED,
-            fragment => EAGER.min(fragment - MAX_HEAD),
-        };
+        let eager = state.link.eager();
+        let in_frames = if send.mode.inject { eager } else { state.link.in_frames() };
         if length <= eager && !envelope.delivery && state.is_clear() && state.link.is_open() {
             let head = Head::message(0, &envelope);
             let outcome = with_slices(send.buffers, |parts| state.link.try_send(shared, head.bytes(), parts));
@@ -47,7 +66,7 @@ impl Endpoint {
         }
         self.open(shared, peer);
         shared.totals.sent(length);
-        if length <= eager {
+        if length <= in_frames {
             self.queue_eager(shared, peer, envelope, buffers, ticket, send.mode.inject);
         } else {
             self.queue_request(shared, peer, envelope, buffers, ticket, send.mode.inject);
@@ -55,7 +74,7 @@ impl Endpoint {
         Ok(())
     }
 
-    /// Queues a message that goes in one frame.
+    /// Queues a message that goes without being asked for, in one frame or several.
     fn queue_eager(
         &mut self,
         shared: &mut Shared,
@@ -72,13 +91,17 @@ impl Endpoint {
         } else {
             (0, Some(ticket))
         };
-        let head = Head::message(id, &envelope);
+        let length = buffers.len();
         let job = if inject {
-            let mut bytes = head.bytes().to_vec();
+            let mut bytes = Head::message(id, &envelope).bytes().to_vec();
             buffers.append_to(&mut bytes);
             Job::Copied(bytes.into(), ticket)
         } else {
-            Job::Message { head, id, buffers, ticket }
+            let head = match length <= self.peers[peer as usize].link.eager() {
+                true => Head::message(id, &envelope),
+                false => Head::begin(id, &envelope, length as u64),
+            };
+            Job::Message { head, id, buffers, sent: 0, ticket }
         };
         self.queue(shared, peer, job);
     }

@@ -169,8 +169,15 @@ fn send(shared: &mut Shared, peer: &Peer, job: &mut Job, left: &mut u32) -> Prog
         let (is_sent, is_finished) = match job {
             Job::Head(head) => (peer.link.try_send(shared, head.bytes(), &[]), true),
             Job::Copied(bytes, _) => (peer.link.try_send(shared, bytes, &[]), true),
-            Job::Message { head, buffers, .. } => {
-                (peer.link.try_send_buffers(shared, head.bytes(), buffers), true)
+            Job::Message { head, buffers, sent, .. } => {
+                let part = buffers.part(*sent, most);
+                let rest = Head::rest();
+                let head = if *sent == 0 { head.bytes() } else { rest.bytes() };
+                let is_sent = peer.link.try_send_buffers(shared, head, &part);
+                if is_sent {
+                    *sent += part.len();
+                }
+                (is_sent, *sent == buffers.len())
             }
             Job::Write { id, remote: Remote { key, offset }, buffers, sent, data } => {
                 let part = buffers.part(*sent, most);

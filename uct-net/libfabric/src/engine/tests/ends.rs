@@ -67,7 +67,7 @@ fn a_peer_that_closes_ends_what_waits_for_it_and_nothing_else() {
         let directed = Receive { from: Some(to_left), ..receive(&target, Some(1), 1) };
         right.endpoint.receive(&directed).unwrap();
         right.endpoint.receive(&receive(&[buffer(second)], Some(2), 2)).unwrap();
-        let long = vec![7; 100_000];
+        let long = vec![7; 300_000];
         left.endpoint.send(&send(to_right, &[reading(b"kept")], Some(3), 0)).unwrap();
         left.endpoint.send(&send(to_right, &[reading(&long)], Some(4), 0)).unwrap();
         left.sent().entry();
@@ -90,7 +90,7 @@ fn a_peer_that_closes_ends_what_waits_for_it_and_nothing_else() {
 }
 
 /// The net of a program that is no endpoint.
-fn net_without_endpoint() -> Net {
+pub(super) fn net_without_endpoint() -> Net {
     let overrides = vec![("tls".to_owned(), "tcp".to_owned())];
     let sources = Sources { file: FileSource::None, env: Vec::new(), overrides };
     let context = Context::builder().sources(sources).build().expect("a context");
@@ -98,7 +98,7 @@ fn net_without_endpoint() -> Net {
 }
 
 /// Sends frames to an endpoint as a peer that has connected properly, and returns how the connection ended.
-fn hostile(side: &Side, frames: &[Vec<u8>]) -> uct_net::Error {
+pub(super) fn hostile(side: &Side, frames: &[Vec<u8>]) -> uct_net::Error {
     let net = net_without_endpoint();
     let hello = Hello { address: ([127, 0, 0, 1], 9).into() };
     net.block_on(async {

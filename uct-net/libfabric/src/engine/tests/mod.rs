@@ -2,10 +2,10 @@
 
 #![expect(unsafe_code, reason = "a program's memory is passed as pointers")]
 
+mod begun;
 mod ends;
 mod matches;
 mod messages;
-mod processes;
 mod remote;
 
 use std::sync::Arc;
