@@ -90,7 +90,7 @@ impl<R: Clone, U> Matching<R, U> {
         self.posted.finish(id)
     }
 
-    /// A multi-receive that [`arrive`](Matching::arrive) ended while no part of its buffer was being filled.
+    /// A multi-receive that ended while no part of its buffer was being filled.
     pub fn next_released(&mut self) -> Option<Released<R>> {
         self.posted.next_released()
     }

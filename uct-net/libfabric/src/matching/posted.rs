@@ -57,10 +57,10 @@ pub struct Released<R> {
 pub enum Cancel<R> {
     /// There is none: it has matched, or was never posted.
     NotFound,
-    /// It ended.
+    /// A receive of one message ended.
     Now(R),
-    /// It matches no further message. It ends when the messages are complete that fill parts of its buffer.
-    Later,
+    /// A multi-receive matches no further message. It is released: now, or when the messages are complete that fill parts of its buffer.
+    Released,
 }
 
 /// A posted receive.
@@ -153,9 +153,7 @@ impl<R: Clone> Posted<R> {
             return Some(Landing { receive, part: None });
         };
         let Some((offset, length)) = multi.place(envelope.length) else {
-            if let Some(receive) = self.end(id, Why::Consumed) {
-                self.released.push_back(Released { receive, why: Why::Consumed });
-            }
+            self.end(id, Why::Consumed);
             return None;
         };
         let is_used_up = multi.is_used_up();
@@ -192,11 +190,11 @@ impl<R: Clone> Posted<R> {
         let found = self.list.iter().find(|(_, receive)| is_it(&receive.handle));
         match found {
             None => Cancel::NotFound,
-            Some((id, _)) => self.end(id, Why::Cancelled).map_or(Cancel::Later, Cancel::Now),
+            Some((id, _)) => self.end(id, Why::Cancelled).map_or(Cancel::Released, Cancel::Now),
         }
     }
 
-    /// Ends the receives that accept messages of this source only, and returns those that no message fills.
+    /// Ends the receives that accept messages of this source only, and returns those of one message.
     pub(super) fn fail_source(&mut self, source: u32) -> Vec<R> {
         let mut ended = Vec::new();
         let mut at = self.list.first();
@@ -209,15 +207,21 @@ impl<R: Clone> Posted<R> {
         ended
     }
 
-    /// Has a receive match nothing any more. Returns it, unless parts of its buffer are being filled.
+    /// Has a receive match nothing any more. Returns one of one message; a multi-receive is released, now or with the last part of its buffer.
     fn end(&mut self, id: Id, why: Why) -> Option<R> {
-        if let Some(multi) = &mut self.list.get_mut(id)?.multi
-            && multi.filling > 0
-        {
-            multi.why = why;
-            self.list.unlink(id);
+        let is_multi = match &mut self.list.get_mut(id)?.multi {
+            Some(multi) if multi.filling > 0 => {
+                multi.why = why;
+                self.list.unlink(id);
+                return None;
+            }
+            multi => multi.is_some(),
+        };
+        let receive = self.list.remove(id)?.handle;
+        if is_multi {
+            self.released.push_back(Released { receive, why });
             return None;
         }
-        self.list.remove(id).map(|receive| receive.handle)
+        Some(receive)
     }
 }

@@ -21,6 +21,8 @@ pub struct AddressVector {
     pub domain: Arc<Domain>,
 }
 
+/// Highest bits of indices that a program may use for the number of a receive context, which is 0 here. Indices are below.
+const CONTEXT_BITS: std::ops::RangeInclusive<c_int> = 0..=16;
 /// Flags of the insertion of addresses that change nothing here.
 const HINTS: u64 = FI_MORE;
 
@@ -30,12 +32,12 @@ methods! {
         context: *mut c_void,
     ) -> c_int {
         if let Ok(asked) = caller.at(attr) {
-            // Neither shared between processes, nor filled in the background, nor with receive contexts in its indices.
-            if asked.flags & FI_EVENT != 0 || !asked.name.is_null() || asked.rx_ctx_bits != 0 {
+            // Neither shared between processes, nor filled in the background.
+            if asked.flags & FI_EVENT != 0 || !asked.name.is_null() {
                 return Err(Errno(ENOSYS));
             }
             let known = [FI_AV_UNSPEC, FI_AV_MAP, FI_AV_TABLE];
-            if !known.contains(&asked.r#type) {
+            if !known.contains(&asked.r#type) || !CONTEXT_BITS.contains(&asked.rx_ctx_bits) {
                 return Err(Errno::INVALID);
             }
         }

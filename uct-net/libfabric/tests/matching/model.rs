@@ -114,11 +114,16 @@ impl Model {
         self.receives[number].multi.is_some_and(|(.., filling)| filling > 0)
     }
 
-    /// Ends a posted receive; whether nothing fills it.
+    /// Ends a posted receive; whether it is one of one message.
     fn end(&mut self, number: usize, why: Why) -> bool {
-        self.receives[number].is_posted = false;
-        self.receives[number].why = why;
-        !self.is_filling(number)
+        let is_filling = self.is_filling(number);
+        let receive = &mut self.receives[number];
+        receive.is_posted = false;
+        receive.why = why;
+        if receive.multi.is_some() && !is_filling {
+            self.released.push(Released { receive: number, why });
+        }
+        receive.multi.is_none()
     }
 }
 
@@ -162,10 +167,6 @@ impl Pair {
                     self.kept.push(self.real.keep(envelope, payload));
                     self.model.messages.push(Unexpected { envelope, payload });
                 }
-                for expected in std::mem::take(&mut self.model.released) {
-                    assert_eq!(self.real.next_released(), Some(expected));
-                }
-                assert_eq!(self.real.next_released(), None);
             }
             Step::Post(filter) => {
                 let number = self.number(filter, None);
@@ -209,7 +210,7 @@ impl Pair {
                 } else if self.model.end(number, Why::Cancelled) {
                     Cancel::Now(number)
                 } else {
-                    Cancel::Later
+                    Cancel::Released
                 };
                 assert_eq!(self.real.cancel(|handle| *handle == number), expected);
             }
@@ -275,6 +276,10 @@ impl Pair {
             }
             Step::Finish(_) | Step::Complete(_) => {}
         }
+        for expected in std::mem::take(&mut self.model.released) {
+            assert_eq!(self.real.next_released(), Some(expected));
+        }
+        assert_eq!(self.real.next_released(), None);
     }
 }
 

@@ -5,7 +5,7 @@ use std::ptr::null_mut;
 
 use uct_fi::abi::*;
 
-use crate::session::{Options, Session, call};
+use crate::session::{Options, Session, call, close, vector_attr};
 
 const FIRST: [u8; 16] = [2, 0, 0, 9, 127, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0];
 const SECOND: [u8; 16] = [2, 0, 0, 9, 127, 0, 0, 2, 0, 0, 0, 0, 0, 0, 0, 0];
@@ -73,4 +73,19 @@ fn addresses_have_names() {
     let unknown = [99_u8; 16];
     let got = call!(session.vector, ops.straddr(unknown.as_ptr().cast(), text.as_mut_ptr(), &raw mut length));
     assert!(got.is_null());
+}
+
+#[test]
+fn an_address_vector_leaves_bits_for_receive_contexts() {
+    let session = Session::new(Options::default());
+    let open = |bits| {
+        let (mut vector, mut attr) = (null_mut(), vector_attr());
+        attr.rx_ctx_bits = bits;
+        let opened = call!(session.domain, ops.av_open(&raw mut attr, &raw mut vector, null_mut()));
+        if opened == 0 {
+            assert_eq!(close(vector.cast()), 0);
+        }
+        opened
+    };
+    assert_eq!([0, 8, -1, 64].map(open), [0, 0, -EINVAL, -EINVAL]);
 }

@@ -83,7 +83,10 @@ impl Endpoint {
                     self.receive_failed(&posted, receive_flags(is_tagged), Errno::CANCELED, None);
                     return Ok(());
                 }
-                Cancel::Later => return Ok(()),
+                Cancel::Released => {
+                    self.report_released(is_tagged);
+                    return Ok(());
+                }
             }
         }
         Err(Errno::NOT_FOUND)

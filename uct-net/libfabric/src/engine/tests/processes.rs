@@ -98,6 +98,10 @@ fn a_killed_peer_is_an_error_for_what_waits_for_it_and_nothing_else() {
         let directed = Receive { from: Some(*to), ..receive(&target, Some(OTHER), 1) };
         side.endpoint.receive(&directed).unwrap();
         side.endpoint.receive(&receive(&[buffer(&mut second)], Some(OTHER), 2)).unwrap();
+        let mut third = [0; 64];
+        let target = [buffer(&mut third)];
+        let directed = Receive { from: Some(*to), ..receive(&target, None, 8) };
+        side.endpoint.receive_many(&directed, 1).unwrap();
         let bytes = [buffer(&mut long)];
         side.endpoint.send(&send(*to, &bytes, Some(MESSAGE), 3)).unwrap();
         side.endpoint.write(&scene.access(&bytes, 4)).unwrap();
@@ -117,6 +121,9 @@ fn a_killed_peer_is_an_error_for_what_waits_for_it_and_nothing_else() {
         victim.kill();
         let error = side.got().error();
         assert_eq!((error.entry.context, error.errno), (1, Errno::RESET), "{transport}: {error:?}");
+        let error = side.got().error();
+        assert_eq!((error.entry.context, error.errno), (8, Errno::RESET), "{transport}: {error:?}");
+        assert_ne!(error.entry.flags & flags::MULTI_RECV, 0, "its buffer is given back");
         let mut contexts: Vec<_> = (3..=last)
             .map(|_| {
                 let error = side.sent().error();
