@@ -125,10 +125,10 @@ impl Endpoint {
         self.domain.with(|state, engine| state.claim(engine, self.number, receive, discard))?
     }
 
-    /// Cancels a posted receive: its entry is an error, `CANCELED`.
+    /// Cancels a posted receive, or a message of which nothing has left: its entry is an error, `CANCELED`.
     ///
     /// # Errors
-    /// `NOT_FOUND`: there is none with this context, or it has got its message.
+    /// `NOT_FOUND`: there is none with this context, or it has got its message, or has left.
     pub fn cancel(&self, context: usize) -> Result<(), Errno> {
         self.domain.with(|state, engine| state.cancel(engine, self.number, context))?
     }

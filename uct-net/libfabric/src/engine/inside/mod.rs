@@ -6,6 +6,7 @@
 mod atomic;
 mod begun;
 mod call;
+mod cancel;
 mod close;
 mod copied;
 mod endpoint;
@@ -176,7 +177,7 @@ impl State {
     }
 
     pub(super) fn cancel(&self, engine: &Engine, endpoint: usize, context: usize) -> Result<(), Errno> {
-        self.with(engine, endpoint, |endpoint, _| endpoint.cancel(context))
+        self.with(engine, endpoint, |endpoint, shared| endpoint.cancel(shared, context))
     }
 
     pub(super) fn write(&self, engine: &Engine, endpoint: usize, rma: &Rma<'_>) -> Result<(), Errno> {

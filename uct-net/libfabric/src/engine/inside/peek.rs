@@ -1,11 +1,11 @@
-//! Looking at unexpected messages, claiming them, and canceling receives.
+//! Looking at unexpected messages, and claiming them.
 
 use super::super::Buffers;
 use super::super::{Entry, Errno, ErrorEntry, Peek, PeekAction, Receive, flags};
 use super::Shared;
 use super::endpoint::{Endpoint, receive_flags};
 use super::message::{Posted, Target};
-use crate::matching::{Cancel, Envelope};
+use crate::matching::Envelope;
 
 impl Endpoint {
     /// Looks for an unexpected message.
@@ -72,23 +72,5 @@ impl Endpoint {
         if let Some(queue) = &self.bindings.receive {
             queue.push(entry);
         }
-    }
-
-    /// Cancels the earliest posted receive with this context.
-    pub(super) fn cancel(&mut self, context: usize) -> Result<(), Errno> {
-        for is_tagged in [true, false] {
-            match self.space(is_tagged).cancel(|posted| posted.context == context) {
-                Cancel::NotFound => {}
-                Cancel::Now(posted) => {
-                    self.receive_failed(&posted, receive_flags(is_tagged), Errno::CANCELED, None);
-                    return Ok(());
-                }
-                Cancel::Released => {
-                    self.report_released(is_tagged);
-                    return Ok(());
-                }
-            }
-        }
-        Err(Errno::NOT_FOUND)
     }
 }

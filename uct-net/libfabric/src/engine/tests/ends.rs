@@ -39,6 +39,29 @@ fn what_waits_for_a_peer_that_is_not_there_ends_in_errors() {
 }
 
 #[test]
+fn messages_that_have_not_left_are_canceled() {
+    let side = Side::new(&domain("tcp"));
+    // It never replies to a call.
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let to = side.addresses.insert(silent.local_addr().unwrap());
+    let long = vec![0; 100_000];
+    let (short, long) = ([reading(b"x")], [reading(&long)]);
+    side.endpoint.send(&send(to, &short, None, 1)).unwrap();
+    side.endpoint.send(&send(to, &long, Some(1), 2)).unwrap();
+    side.endpoint.send(&Send { mode: DELIVERY, ..send(to, &short, Some(1), 3) }).unwrap();
+    side.endpoint.send(&Send { mode: DELIVERY, ..send(to, &long, None, 4) }).unwrap();
+    assert_eq!(side.endpoint.cancel(5), Err(Errno::NOT_FOUND));
+    for context in [3, 1, 4, 2] {
+        side.endpoint.cancel(context).unwrap();
+        let error = side.sent().error();
+        assert_eq!((error.entry.context, error.errno), (context, Errno::CANCELED));
+        assert_eq!(side.endpoint.cancel(context), Err(Errno::NOT_FOUND));
+    }
+    assert!(side.transmit.is_empty());
+    assert_eq!(side.counters.send.as_ref().unwrap().errors(), 4);
+}
+
+#[test]
 fn what_was_sent_arrives_though_its_endpoint_is_closed_at_once() {
     for (way, left, right, to_right, _) in pairs() {
         const MESSAGES: usize = 200;
