@@ -4,8 +4,9 @@
 use std::pin::pin;
 use std::time::Duration;
 
+use crate::support::fate::{Fate, meet};
 use crate::support::gate::{At, Gate};
-use crate::support::victim::{Fate, Victim, meet};
+use crate::support::victim::Victim;
 use crate::support::{self, LIMIT, LOOPBACK, child, net, patient};
 use futures_util::future::{Either, join, select};
 use uct_net::local::{Connection, Listener, Net};

@@ -4,7 +4,8 @@
 use std::pin::{Pin, pin};
 use std::time::Duration;
 
-use crate::support::victim::{Fate, Victim, meet, stop_here};
+use crate::support::fate::{Fate, meet};
+use crate::support::victim::{Victim, stop_here};
 use crate::support::{self, LIMIT, LOOPBACK, child, net, patient, with};
 use uct_net::local::{Connection, Net};
 use uct_net::{Error, Result};

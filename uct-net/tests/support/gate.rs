@@ -5,7 +5,8 @@ use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread;
 
-use super::victim::{Fate, Victim};
+use super::fate::Fate;
+use super::victim::Victim;
 
 /// Bytes of a header, whose first ones are the same in all frames.
 const HEADER: usize = 12;

@@ -9,6 +9,7 @@ pub mod certificates;
 pub mod child;
 #[path = "../../../ucs/testing/copy.rs"]
 pub mod copy;
+pub mod fate;
 pub mod gate;
 pub mod log;
 pub mod logged_listener;

@@ -1,24 +1,12 @@
 //! A process that is stopped and killed.
 
-use std::io::Write;
+#![allow(dead_code, reason = "each test program uses a part")]
+
 use std::time::{Duration, Instant};
 
 use rustix::process::{Pid, Signal, kill_process};
-use uct_net::Result;
-use uct_net::local::{Connection, Net};
 
-use super::{LIMIT, LOOPBACK};
-
-/// What happens to a peer at some stage.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fate {
-    /// It is killed.
-    Killed,
-    /// It is stopped for longer than the survivor waits.
-    Stopped,
-    /// It is stopped, and goes on before the limits of the survivor.
-    GoesOn,
-}
+use super::LIMIT;
 
 /// Such a process.
 #[derive(Clone, Copy)]
@@ -78,17 +66,4 @@ pub fn stop_here() {
     // SAFETY: it has no preconditions.
     let outcome = unsafe { libc::raise(libc::SIGSTOP) };
     assert_eq!(outcome, 0, "it is this process");
-}
-
-/// The connection of the process that is to be stopped: as `client TRANSPORT ADDRESS`, or as a listener that prints its address.
-pub async fn meet(net: &Net, role: &str) -> Result<Connection> {
-    match role.split(' ').collect::<Vec<_>>()[..] {
-        ["client", transport, address] => net.connect(address).require(transport).await,
-        _ => {
-            let mut listener = net.listen(LOOPBACK).await?;
-            println!("\nlistening {}", listener.address());
-            std::io::stdout().flush().expect("the parent reads");
-            listener.accept().await?.accept().await
-        }
-    }
 }

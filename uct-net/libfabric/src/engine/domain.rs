@@ -4,6 +4,7 @@
 
 use std::future::poll_fn;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::Poll;
 use std::time::Duration;
 
@@ -54,7 +55,16 @@ impl Domain {
 
     /// Makes progress: what has arrived, and what is to be sent. Returns whether there was anything.
     pub fn progress(&self) -> bool {
-        self.installed.progress().unwrap_or(false)
+        self.poll().unwrap_or(false)
+    }
+
+    /// As [`Domain::progress`], for a program that looks for something to happen.
+    ///
+    /// # Errors
+    /// `FORKED`
+    #[inline]
+    pub fn poll(&self) -> Result<bool, Errno> {
+        self.installed.progress().map_err(|error| forked(&error))
     }
 
     /// Registers memory for peers, under a key of the program.
@@ -68,7 +78,7 @@ impl Domain {
     /// Waits until there is something to read in a queue. Makes progress meanwhile.
     ///
     /// # Errors
-    /// `AGAIN`: the time is over, or [`Queue::signal`] ended the wait. The queue cannot be waited for.
+    /// `AGAIN`: the time is over, or [`Queue::signal`] ended the wait. The queue cannot be waited for. `FORKED`.
     pub fn wait(&self, queue: &Queue, limit: Option<Duration>) -> Result<(), Errno> {
         let waiter = queue.waiter().ok_or(Errno::NOT_SUPPORTED)?;
         self.wait_until(waiter, limit, || !queue.is_empty())
@@ -77,7 +87,7 @@ impl Domain {
     /// Waits until a counter has this value, or counts a further failure. Makes progress meanwhile.
     ///
     /// # Errors
-    /// `AGAIN`: the time is over. Another error: it has counted a failure. The counter cannot be waited for.
+    /// `AGAIN`: the time is over. Another error: it has counted a failure. The counter cannot be waited for. `FORKED`.
     pub fn wait_counter(
         &self,
         counter: &Counter,
@@ -92,20 +102,27 @@ impl Domain {
     }
 
     /// Whether the program may sleep on the queue's descriptor; false if there is something to read.
-    pub fn prepare_to_wait(&self, queue: &Queue) -> bool {
-        self.progress();
+    ///
+    /// # Errors
+    /// `FORKED`: the descriptor is the parent's, too, and stays as it is.
+    pub fn prepare_to_wait(&self, queue: &Queue) -> Result<bool, Errno> {
+        self.poll()?;
         if !queue.prepare_to_wait() {
-            return false;
+            return Ok(false);
         }
         let _ = self.installed.rest();
-        queue.is_empty()
+        Ok(queue.is_empty())
     }
 
     /// As [`Domain::prepare_to_wait`], for a counter that has not reached a value yet.
-    pub fn prepare_to_wait_for_counter(&self, counter: &Counter) {
-        self.progress();
+    ///
+    /// # Errors
+    /// As [`Domain::prepare_to_wait`].
+    pub fn prepare_to_wait_for_counter(&self, counter: &Counter) -> Result<(), Errno> {
+        self.poll()?;
         counter.arm();
         let _ = self.installed.rest();
+        Ok(())
     }
 
     /// What it has carried.
@@ -119,6 +136,8 @@ impl Domain {
         limit: Option<Duration>,
         is_over: impl Fn() -> bool,
     ) -> Result<(), Errno> {
+        // A child of a fork would wait for ever.
+        self.poll()?;
         let mut is_signaled = false;
         let over = poll_fn(|context| {
             waiter.arm_with(context.waker());
@@ -140,13 +159,28 @@ impl Domain {
         &self,
         work: impl FnOnce(&State, &Engine) -> T + std::marker::Send,
     ) -> Result<T, Errno> {
-        self.installed.with(work).map_err(|_forked| Errno::FORKED)
+        self.installed.with(work).map_err(|error| forked(&error))
     }
+
+    /// Whether the process is a child of a fork: objects are closed there without effect.
+    pub(super) fn is_of_parent(&self) -> bool {
+        self.installed.with(|_, _| ()).is_err()
+    }
+}
+
+/// A call in a child of a fork. The first one is a warning.
+#[cold]
+fn forked(error: &uct_net::Error) -> Errno {
+    static WARNED: AtomicBool = AtomicBool::new(false);
+    if !WARNED.swap(true, Ordering::Relaxed) {
+        ucs::log::warn!("libfabric: a call in a child of a fork: {}", error.reason);
+    }
+    Errno::FORKED
 }
 
 impl Drop for Domain {
     fn drop(&mut self) {
-        if let Ok(totals) = self.with(|state, _engine| state.totals()) {
+        if let Ok(totals) = self.installed.with(|state, _engine| state.totals()) {
             report(&totals);
         }
     }

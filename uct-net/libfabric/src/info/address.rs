@@ -135,21 +135,29 @@ fn choose(family: Family, peer: Option<SocketAddr>, permitted: &NameList) -> Res
             return Ok(route.source.ip());
         }
     }
-    let mut devices = net::devices().map_err(|error| error.to_string())?;
-    devices.retain(|device| device.is_up && permitted.contains(&device.name));
-    devices.sort_by_key(|device| (device.is_loopback(), device.is_virtual()));
-    let addresses = devices.iter().flat_map(|device| &device.addresses);
-    let usable = |family: Family| {
-        let fits = move |address: &IpAddr| family.has(*address);
-        addresses.clone().filter(|own| own.scope_id == 0).map(|own| own.address).find(fits)
-    };
-    let found = match family {
-        Family::Any => usable(Family::V4).or_else(|| usable(Family::V6)),
-        family => usable(family),
-    };
+    let devices = net::devices().map_err(|error| error.to_string())?;
+    let permitted = devices.into_iter().filter(|device| device.is_up && permitted.contains(&device.name));
+    let found = first(permitted.collect(), family);
     found.ok_or_else(|| {
         "no network device that UCT_NET_DEVICES permits has an address of the family that is asked for"
             .to_owned()
+    })
+}
+
+/// The first address of a device that others reach, those of hardware ahead, else of loopback; of each IPv4 ahead of IPv6.
+fn first(mut devices: Vec<net::Device>, family: Family) -> Option<IpAddr> {
+    devices.sort_by_key(net::Device::is_virtual);
+    let (local, reached): (Vec<_>, Vec<_>) = devices.into_iter().partition(net::Device::is_loopback);
+    [reached, local].into_iter().find_map(|devices| {
+        let usable = |family: Family| {
+            let addresses = devices.iter().flat_map(|device| &device.addresses);
+            // A link's own addresses need the name of a device, which differs between machines.
+            addresses.filter(|own| own.scope_id == 0).map(|own| own.address).find(|own| family.has(*own))
+        };
+        match family {
+            Family::Any => usable(Family::V4).or_else(|| usable(Family::V6)),
+            family => usable(family),
+        }
     })
 }
 
@@ -184,5 +192,25 @@ mod tests {
         let found = addresses(None, None, 0, None, &"lo".parse().unwrap()).unwrap();
         assert_eq!(found.source, Some("127.0.0.1:0".parse().unwrap()));
         assert_eq!(found.destination, None);
+    }
+    #[test]
+    fn loopback_has_the_address_only_where_there_is_no_other() {
+        let found = net::devices().unwrap().into_iter().find(net::Device::is_loopback).unwrap();
+        let own = |text: &str, scope_id| net::Address {
+            address: text.parse().unwrap(),
+            prefix_length: 64,
+            scope_id,
+        };
+        let local = net::Device { addresses: vec![own("127.0.0.1", 0), own("::1", 0)], ..found.clone() };
+        let reached = |addresses| net::Device { kind: net::Kind::Virtual, addresses, ..found.clone() };
+        let choose = |family, addresses: &[net::Address]| {
+            first(vec![local.clone(), reached(addresses.to_vec())], family).unwrap().to_string()
+        };
+        let [v4, v6, link] = [own("192.0.2.1", 0), own("2001:db8::1", 0), own("fe80::1", 3)];
+        assert_eq!(choose(Family::Any, &[link, v6, v4]), "192.0.2.1");
+        assert_eq!(choose(Family::Any, &[link, v6]), "2001:db8::1");
+        assert_eq!(choose(Family::V6, &[link, v4, v6]), "2001:db8::1");
+        assert_eq!(choose(Family::V4, &[v6]), "127.0.0.1");
+        assert_eq!(choose(Family::Any, &[link]), "127.0.0.1");
     }
 }

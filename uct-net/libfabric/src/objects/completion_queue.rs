@@ -129,7 +129,7 @@ impl CompletionQueue {
     ) -> Outcome<usize> {
         match self.read_now(caller, target, count, sources) {
             Err(Errno::AGAIN) => {
-                self.domain.engine.progress();
+                self.domain.engine.poll()?;
                 self.read_now(caller, target, count, sources)
             }
             outcome => outcome,

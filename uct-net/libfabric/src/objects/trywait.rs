@@ -19,13 +19,13 @@ methods! {
             match caller.at(object)?.fclass {
                 FI_CLASS_CQ => {
                     let queue = caller.held::<CompletionQueue>(object)?;
-                    if !queue.domain.engine.prepare_to_wait(&queue.engine) {
+                    if !queue.domain.engine.prepare_to_wait(&queue.engine)? {
                         return Err(Errno::AGAIN);
                     }
                 }
                 FI_CLASS_CNTR => {
                     let counter = caller.held::<Counter>(object)?;
-                    counter.domain.engine.prepare_to_wait_for_counter(&counter.engine);
+                    counter.domain.engine.prepare_to_wait_for_counter(&counter.engine)?;
                 }
                 _ => {
                     caller.held::<EventQueue>(object)?;

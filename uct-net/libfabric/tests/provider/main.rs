@@ -3,6 +3,7 @@
 mod addresses;
 mod bad_input;
 mod closing;
+mod forking;
 mod found;
 mod hints;
 mod layout;
@@ -11,5 +12,7 @@ mod messages;
 mod session;
 mod waiting;
 
+#[path = "../../../../ucs/testing/alone.rs"]
+mod alone;
 #[path = "../../../../ucs/testing/skip.rs"]
 mod skip;

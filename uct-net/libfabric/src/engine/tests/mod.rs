@@ -6,6 +6,7 @@ mod begun;
 mod ends;
 mod matches;
 mod messages;
+mod processes;
 mod remote;
 
 use std::sync::Arc;
