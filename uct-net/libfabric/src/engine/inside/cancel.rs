@@ -52,17 +52,18 @@ impl Endpoint {
 
 /// How a message that waits completes, and the operation that it begins, if there is one.
 fn ticket(job: &Job, operations: &Slab<Pending>) -> Option<(Ticket, Option<usize>)> {
+    let begins = |id: u32| Some((operations.get(id as usize)?.ticket, Some(id as usize)));
     let head = match job {
-        Job::Message { ticket: Some(ticket), .. } => return Some((*ticket, None)),
-        Job::Message { head, ticket: None, .. } | Job::Head(head) => head.bytes(),
+        Job::Message { sent: 0, ticket: Some(ticket), .. } => return Some((*ticket, None)),
+        Job::Message { sent: 0, id, ticket: None, .. } => return begins(*id),
+        Job::Head(head) => head.bytes(),
         Job::Copied(bytes, None) => bytes,
-        // What was injected is no longer the program's; and these are no messages.
-        Job::Copied(_, Some(_)) | Job::Write { .. } | Job::Atomic(_) => return None,
+        // A part of it has left; what was injected is no longer the program's; and these are no messages.
+        Job::Message { .. } | Job::Copied(_, Some(_)) | Job::Write { .. } | Job::Atomic(_) => return None,
     };
-    let id = match Frame::parse(head, head.len()).ok()? {
-        (Frame::Request { id, .. }, _) => id as usize,
-        (Frame::Message { id, envelope }, _) if envelope.delivery => id as usize,
-        _ => return None,
-    };
-    Some((operations.get(id)?.ticket, Some(id)))
+    match Frame::parse(head, head.len()).ok()? {
+        (Frame::Request { id, .. }, _) => begins(id),
+        (Frame::Message { id, envelope }, _) if envelope.delivery => begins(id),
+        _ => None,
+    }
 }

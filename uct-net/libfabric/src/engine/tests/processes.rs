@@ -19,6 +19,9 @@ const TRANSPORTS: [&str; 2] = ["posix", "tcp"];
 const KEY: u64 = 5;
 /// Bytes of it, and of a message that is announced.
 const LONG: usize = 300_000;
+/// Bytes of messages that are sent in frames, and more of them than there is room for.
+const MEDIUM: usize = 100_000;
+const COUNT: usize = 400;
 /// Tags.
 const MESSAGE: u64 = 1;
 const REPLY: u64 = 2;
@@ -162,6 +165,36 @@ fn a_stopped_peer_gets_everything_when_it_goes_on() {
         let mut contexts: Vec<_> = (0..=lengths.len()).map(|_| scene.side.sent().entry().context).collect();
         contexts.sort_unstable();
         assert_eq!(contexts, (0..=lengths.len()).collect::<Vec<_>>());
+    }
+}
+
+#[test]
+fn messages_that_a_stopped_peer_has_no_room_for_are_canceled_and_others_arrive() {
+    for transport in TRANSPORTS {
+        let scene = Scene::new(transport);
+        scene.victim.stop();
+        let bytes = vec![7; MEDIUM];
+        for context in 0..COUNT {
+            scene.send(&bytes[context..], context);
+        }
+        let is_canceled: Vec<_> =
+            (0..COUNT).map(|context| scene.side.endpoint.cancel(context).is_ok()).collect();
+        assert!(is_canceled[COUNT - 1], "{transport}: it waits");
+        scene.victim.go_on();
+        for _ in 0..COUNT {
+            match scene.side.sent() {
+                Out::Entry(entry) => assert!(!is_canceled[entry.context], "{transport}"),
+                Out::Error(error) => {
+                    assert!(is_canceled[error.entry.context], "{transport}: {error:?}");
+                    assert_eq!(error.errno, Errno::CANCELED);
+                }
+            }
+        }
+        for context in (0..COUNT).filter(|context| !is_canceled[*context]) {
+            assert_eq!(scene.reply(), MEDIUM - context, "{transport}");
+        }
+        scene.send(b"the last", 0);
+        assert_eq!(scene.reply(), 8);
     }
 }
 
