@@ -79,6 +79,9 @@ const NET_CASES: [&str; 17] = [
     "contracts::",
     "fairness::room",
 ];
+/// The program with programs of others over these connections, and its cases that run over any transport.
+const STACKS: &str = "stacks";
+const STACKS_CASES: &str = "answers_the_same";
 const FOOTPRINT: &str = "footprint";
 const INSTRUCTIONS: &str = "instruction ceilings";
 
@@ -260,12 +263,22 @@ fn conformance(workspace: &Workspace, require: &str, all: bool) -> Outcome {
         soft::offer(&mut suite, transport).arg("[plugin]");
         Ok(suite)
     };
-    // The connections of uct-net over them.
-    let net = workspace.build_tests([NET].into_iter())?;
-    let net = |transport: &str| {
-        let mut test = net.test(workspace.package("uct-net")?, NET)?.command();
+    // The connections of uct-net over them, and programs of others over those.
+    let connections = workspace.build_tests([NET, STACKS].into_iter())?;
+    let connections = |package: &str, name: &str, transport: &str| {
+        let mut test = connections.test(workspace.package(package)?, name)?.command();
         soft::offer(&mut test, transport).env("UCT_MODULE_DIR", workspace.target().join("debug"));
-        test.env("UCT_TEST_TRANSPORTS", transport).env("UCT_TEST_FEWER", "20").args(NET_CASES);
+        test.env("UCT_TEST_TRANSPORTS", transport).env("UCT_TEST_FEWER", "20");
+        Ok(test)
+    };
+    let net = |transport: &str| {
+        let mut test = connections("uct-net", NET, transport)?;
+        test.args(NET_CASES);
+        Ok(test)
+    };
+    let stacks = |transport: &str| {
+        let mut test = connections("uct-stacks", STACKS, transport)?;
+        test.arg(STACKS_CASES);
         Ok(test)
     };
     let suites = [
@@ -273,6 +286,8 @@ fn conformance(workspace: &Workspace, require: &str, all: bool) -> Outcome {
         verbs("rc_verbs"),
         net("ud_verbs"),
         net("rc_verbs"),
+        stacks("ud_verbs"),
+        stacks("rc_verbs"),
         part("1/2"),
         part("2/2"),
         all_open("self,posix,tcp", "[static]", "1/1"),
