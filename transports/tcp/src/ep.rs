@@ -147,6 +147,10 @@ impl Endpoint for TcpEp {
         let head = &mut head[..FRAME_HEADER + header.len()];
         head[..FRAME_HEADER].copy_from_slice(&frame_header(id, length).to_ne_bytes());
         head[FRAME_HEADER..].copy_from_slice(header);
+        if iov.entries().first().is_some_and(|entry| entry.memh.is_null()) {
+            // Slices of the application, valid for the call.
+            return conn.send_gathered(&iface.shared, head, iov).map(|()| Outcome::Done);
+        }
         if length <= iface.sendv_thresh {
             return conn.send_frame(&iface.shared, head, iov).map(|()| Outcome::Done);
         }

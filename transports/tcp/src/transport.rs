@@ -98,7 +98,10 @@ impl Iface for TcpIface {
             bandwidth_shared: device::bandwidth(&self.device, self.config.bandwidth),
             emulated_round_trips: 1,
             priority: u32::from(self.is_default),
-            flags: UCT_IFACE_ATTR_ANY_THREAD | UCT_IFACE_ATTR_ADOPTS | UCT_IFACE_ATTR_PACK_NONE,
+            flags: UCT_IFACE_ATTR_ANY_THREAD
+                | UCT_IFACE_ATTR_ADOPTS
+                | UCT_IFACE_ATTR_PACK_NONE
+                | UCT_IFACE_ATTR_AM_GATHERS,
             ..attr::blank()
         }
     }

@@ -235,9 +235,9 @@ extern "C" {
 // application's packing fails.
 #define UCT_IFACE_ATTR_PACK_NONE (UINT64_C(1) << 2)
 
-// Flag of an interface's attributes: `am_zcopy` copies header and vector before it returns. It accepts a vector with null memory handles and a
-// null completion, of up to `max_bcopy` bytes, and returns `UCT_OK` or an error. The host then sends slices of the application with it, which takes one
-// copy where packing takes two, because no pack callback may write to memory that a peer can read.
+// Flag of an interface's attributes: `am_zcopy` also accepts a vector with null memory handles and a null completion, of up to `max_bcopy` bytes. It
+// has copied or sent all of it when it returns, with `UCT_OK` or an error. The host then sends slices of the application with it, which takes a
+// copy less than packing: no pack callback writes to memory that a peer can read, or to one that is sent from.
 #define UCT_IFACE_ATTR_AM_GATHERS (UINT64_C(1) << 3)
 
 // Side of an adopted socket: this side has called, and begins the handshake.

@@ -20,6 +20,9 @@ use crate::proto::wire::{FEATURE_FILL, PADDING, padded};
 /// The padding of a frame.
 const ZEROS: [u8; PADDING] = [0; PADDING];
 
+/// Frames from this size on are worth a system call of their own that saves a copy.
+pub(super) const GATHERED: usize = 16 << 10;
+
 /// A place for a frame: so many initialised bytes of the interface's scratch memory or of the last buffer of a queue. It is
 /// unused until something is sent, queued or flushed.
 struct Place {
@@ -74,6 +77,40 @@ impl Conn {
         // SAFETY: the frame and its zeros were written, and nothing was sent while this connection packed.
         unsafe { self.submit(shared, place, padded(N + length)) }?;
         Ok(length)
+    }
+
+    /// As [`Conn::send_frame`], of memory that is not used after the call. A long frame goes from there to the socket, as far as that takes it now.
+    pub(crate) fn send_gathered(&self, shared: &Shared, head: &[u8], iov: Iov<'_>) -> Result {
+        let bytes = head.len().saturating_add(iov.total());
+        let is_long = bytes >= GATHERED && iov.entries().len() <= PIECES - 3;
+        if is_long && !self.packing.get() && self.error().is_none() {
+            self.flush_unless_blocked(shared);
+        }
+        if !is_long || !self.ready.get() {
+            return self.send_frame(shared, head, iov);
+        }
+        let fill = self.fill(head.len(), iov.blocks().next().map_or(ptr::null(), |(start, _)| start));
+        // SAFETY: the memory of the vector is readable for this call.
+        let blocks = || iov.blocks().map(|(start, length)| unsafe { Memory::new(start, length) });
+        let zeros = Memory::from(&ZEROS[..padded(bytes) - bytes]);
+        let parts = || [fill.into(), head.into()].into_iter().chain(blocks()).chain([zeros]);
+        let mut pieces = Pieces::new();
+        for part in parts() {
+            pieces.add(part);
+        }
+        let mut sent = self.count(shared, pieces.send(self.fd()))?;
+        if sent == fill.len() + padded(bytes) {
+            self.sent_epoch.set(shared.epoch());
+            shared.agenda.expect_reply();
+            return Ok(());
+        }
+        for part in parts() {
+            let (skipped, rest) = part.split_at(sent);
+            sent -= skipped.length();
+            self.append(shared, rest);
+        }
+        self.block(shared);
+        Ok(())
     }
 
     /// A place for a frame of up to `bytes` and the zeros behind it.

@@ -1,6 +1,7 @@
 //! `send`: what leaves at once, what waits, and in which order.
 
 use super::*;
+use crate::link::connection::send::GATHERED;
 use crate::proto::wire::{FEATURE_FILL, control, parse_frame};
 
 #[test]
@@ -101,6 +102,42 @@ fn a_vector_leaves_whole_however_many_blocks_it_has() {
 }
 
 #[test]
+fn a_gathered_frame_is_whole_at_every_size_and_its_memory_is_free_behind_the_call() {
+    for features in [0, FEATURE_FILL as u8] {
+        let bed = Bed::new(&[("tx_seg_size", "64k"), ("tx_queue_size", "200000"), ("tx_buf_size", "70000")]);
+        bed.conn.features.set(features);
+        let gather = |data: &[u8]| {
+            let mut copy = data.to_vec();
+            let (first, second) = copy.split_at(data.len() / 3);
+            let (entries, head) = (entries(&[first, second]), frame_header(9, data.len()).to_ne_bytes());
+            let outcome = bed.conn.send_gathered(&bed.iface.shared, &head, vector(&entries));
+            copy.fill(0xFF);
+            outcome
+        };
+        let data = pattern(65_000);
+        for length in [0, 1, GATHERED - 9, GATHERED - 8, GATHERED, 65_000] {
+            gather(&data[..length]).unwrap();
+            bed.progress();
+            compare(&bed.read_all(), &[(9, &data[..length])], "alone");
+        }
+        // What waits for a flush goes first, and what the socket does not take arrives all the same.
+        let mut sent: Vec<(u8, &[u8])> = Vec::new();
+        loop {
+            let outcome = bed.send(2, b"ahead").and_then(|()| {
+                sent.push((2, b"ahead"));
+                gather(&data[..60_000])
+            });
+            match outcome {
+                Ok(()) => sent.push((9, &data[..60_000])),
+                Err(error) => break assert_eq!(error, Error::NO_RESOURCE),
+            }
+        }
+        assert!(bed.conn.is_blocked() && sent.len() > 2);
+        compare(&bed.read_all(), &sent, "a socket that is full");
+    }
+}
+
+#[test]
 fn the_first_vector_of_an_epoch_leaves_at_once_and_the_next_ones_share_a_flush() {
     let bed = Bed::new(&[("tx_buf_size", "32k")]);
     let (data, mut endings) = (pattern(40_000), [(); 4].map(|()| Ending::new()));
@@ -177,20 +214,27 @@ fn frames_and_vectors_of_all_sizes_keep_their_order() {
         }
         came.extend(bed.read_all());
         assert!(posted.iter().all(|ending| ending.status() == Some(UCT_OK)), "{room}");
-        let mut rest = came.as_slice();
-        for (kind, block) in sent {
-            while rest[0] == control::FILL {
-                let (_, length) = parse_frame(u64::from_ne_bytes(rest[..8].try_into().unwrap()));
-                rest = &rest[8 + length..];
-                fills += 1;
-            }
-            let expected = frame(kind, block);
-            assert!(rest.starts_with(&expected), "{room}: {} bytes of kind {kind}", block.len());
-            rest = &rest[expected.len()..];
-        }
-        assert!(rest.is_empty(), "{room}");
+        fills += compare(&came, &sent, room);
     }
     assert!(fills > 0);
+}
+
+/// Compares what came with these frames, and returns how many fills were ahead of them.
+#[track_caller]
+fn compare(came: &[u8], frames: &[(u8, &[u8])], what: &str) -> usize {
+    let (mut rest, mut fills) = (came, 0);
+    for (kind, block) in frames {
+        while rest.first() == Some(&control::FILL) {
+            let (_, length) = parse_frame(u64::from_ne_bytes(rest[..8].try_into().unwrap()));
+            rest = &rest[8 + length..];
+            fills += 1;
+        }
+        let expected = frame(*kind, block);
+        assert!(rest.starts_with(&expected), "{what}: {} bytes of kind {kind}", block.len());
+        rest = &rest[expected.len()..];
+    }
+    assert!(rest.is_empty(), "{what}");
+    fills
 }
 
 #[test]
