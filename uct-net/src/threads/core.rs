@@ -22,6 +22,7 @@ use super::held::Held;
 use super::jobs::Jobs;
 use super::lock::lock;
 use super::outside::Outside;
+use super::polls::Polls;
 use super::sleeper::Sleepers;
 use crate::error::{Error, Result, Stage};
 use crate::local::net::{Net, NetHandle};
@@ -285,11 +286,10 @@ impl Core {
         self.polls.load(Ordering::Relaxed)
     }
 
-    /// Whether threads that come again soon have entered since `seen`, which it sets, and none says that it stops.
-    pub(super) fn is_polled(&self, seen: &mut u64) -> bool {
-        let polls = self.polls();
+    /// Whether threads that come again soon enter often, and none says that it stops.
+    pub(super) fn is_polled(&self, polls: &mut Polls) -> bool {
         // SYNC: as there; a thread that hands over rings the doorbell as well.
-        std::mem::replace(seen, polls) != polls && !self.is_handed_over.load(Ordering::Relaxed)
+        polls.are_often(self.polls(), Instant::now) && !self.is_handed_over.load(Ordering::Relaxed)
     }
 
     /// Has the thread that polls look at the sockets.

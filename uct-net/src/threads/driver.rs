@@ -11,6 +11,7 @@ use ucs::event_set::EventFd;
 
 use super::core::Core;
 use super::jobs::Jobs;
+use super::polls::Polls;
 use super::sleeper::wait_for;
 use crate::error::{Error, Result, Stage};
 use crate::local::net::Idle;
@@ -95,7 +96,7 @@ pub(super) enum Step {
 
 fn drive(core: &Core) {
     let mut idle = Idle::new(core.wait);
-    let (mut uses, mut polls) = (0, core.polls());
+    let (mut uses, mut polls) = (0, Polls::new(core.polls(), Instant::now()));
     while !core.is_closing() {
         if core.jobs.as_ref().is_some_and(Jobs::work) {
             idle.reset();
@@ -124,7 +125,7 @@ fn drive(core: &Core) {
 
 /// Naps while another thread polls: until that stops, the doorbell is rung, or the thread is woken. It takes no lock meanwhile. The thread
 /// does not count as awake meanwhile ([`Inside::nap`](super::core::Inside::nap)).
-fn stand_by(core: &Core, own: Option<&EventFd>, polls: &mut u64) {
+fn stand_by(core: &Core, own: Option<&EventFd>, polls: &mut Polls) {
     let mut nap = POLLED_NAP;
     loop {
         let is_rung = is_ready([Some(core.doorbell.as_fd()), own.map(AsFd::as_fd)], nap);
@@ -232,7 +233,7 @@ pub(super) fn block_on<F: Future>(core: &Core, future: F) -> F::Output {
     let waker = thread.waker();
     let mut context = Context::from_waker(&waker);
     let mut foreground = None;
-    let (mut idle, mut polls) = (Idle::new(core.wait), core.polls());
+    let (mut idle, mut polls) = (Idle::new(core.wait), Polls::new(core.polls(), Instant::now()));
     loop {
         if thread.take() {
             if let Poll::Ready(output) = future.as_mut().poll(&mut context) {

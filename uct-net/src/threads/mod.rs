@@ -18,6 +18,7 @@ mod message;
 mod net;
 mod operation;
 mod outside;
+mod polls;
 pub(crate) mod protocol;
 mod remote;
 mod sleeper;
