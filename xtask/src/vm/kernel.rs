@@ -79,8 +79,10 @@ fn fetch_with(directory: &Path, archive: &Archive) -> Outcome<Fetched> {
     run(command("/sbin/depmod").arg("-b").arg(&root).arg(&version), LIMIT)?;
     let image = directory.join("vmlinux");
     extract_elf(&root.join("boot").join(format!("vmlinuz-{version}")), &image)?;
-    fs::write(&ready, &version).context(|| format!("cannot write {}", ready.display()))?;
-    Ok(Fetched::Here(Kernel { image, root, version }))
+    let kernel = Kernel { image, root, version };
+    kernel.drop_others()?;
+    fs::write(&ready, &kernel.version).context(|| format!("cannot write {}", ready.display()))?;
+    Ok(Fetched::Here(kernel))
 }
 
 /// Where packages come from.
@@ -157,6 +159,30 @@ impl Archive<'_> {
 impl Kernel {
     /// The wanted modules and what they depend on, in the order in which they load.
     pub fn modules(&self) -> Outcome<Vec<Module>> {
+        self.wanted()?.iter().map(|path| read_module(path)).collect()
+    }
+
+    /// Removes all other modules: nine tenths of the package.
+    fn drop_others(&self) -> Outcome {
+        let wanted = self.wanted()?;
+        let mut folders = vec![self.root.join("lib/modules")];
+        while let Some(folder) = folders.pop() {
+            let context = || format!("cannot clear {}", folder.display());
+            for entry in fs::read_dir(&folder).context(context)? {
+                let entry = entry.context(context)?;
+                let path = entry.path();
+                if entry.file_type().context(context)?.is_dir() {
+                    folders.push(path);
+                } else if entry.file_name().to_string_lossy().contains(".ko") && !wanted.contains(&path) {
+                    fs::remove_file(&path).context(context)?;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The files of the wanted modules and of what they depend on, in the order in which they load.
+    fn wanted(&self) -> Outcome<Vec<PathBuf>> {
         let mut order: Vec<PathBuf> = Vec::new();
         for name in MODULES {
             let mut show = command("/sbin/modprobe");
@@ -166,7 +192,7 @@ impl Kernel {
                 order.extend(path.map(PathBuf::from).filter(|path| !order.contains(path)));
             }
         }
-        order.iter().map(|path| read_module(path)).collect()
+        Ok(order)
     }
 }
 
