@@ -459,7 +459,7 @@ mod tests {
     use crate::proto::addr::IfaceAddress;
     use crate::proto::ring::{BODY_WORDS, Delivery, Geometry, Message, Pool};
     use uct_plugin::MemoryAccess;
-    use uct_plugin::abi::UctIov;
+    use uct_plugin::abi::{UCT_ERR_CANCELED, UCT_OK, UctCompletion, UctIov};
     use uct_plugin::memory::{PACKED_KEY, RemoteKey};
     use uct_plugin::rma::{Opcode, Request};
     use zerocopy::IntoBytes;
@@ -585,6 +585,47 @@ mod tests {
             far.serve(&near, &channel);
             assert_eq!(value(), Some(number), "round {round}");
         }
+        registry.remove(&memh);
+    }
+
+    /// The memory of a put is its endpoint's: another endpoint of the channel that ends leaves it alone, and its own takes the memory back.
+    #[test]
+    fn a_put_that_waits_for_room_ends_with_its_endpoint_and_with_no_other() {
+        unsafe extern "C" fn finished(_completion: *mut UctCompletion) {}
+        let registry = registry().unwrap();
+        let mut memory = vec![0u8; 65_536];
+        let base = NonNull::new(memory.as_mut_ptr()).unwrap();
+        // SAFETY: the vector outlives the registration, and nothing else uses it meanwhile.
+        let memh = unsafe { registry.insert(base, memory.len(), MemoryAccess::all(), None) }.unwrap();
+        let mut packed = [0; PACKED_KEY];
+        registry.regions().pack(&memh.region, &mut packed).unwrap();
+        let key = RemoteKey::unpack(&packed).unwrap();
+        let (channel, near, _far) = ends();
+        let mut data = vec![1u8; memory.len()];
+        let entry = UctIov {
+            buffer: data.as_mut_ptr().cast(),
+            length: data.len(),
+            memh: ptr::null_mut(),
+            stride: 0,
+            count: 1,
+        };
+        let mut host = UctCompletion { func: finished, count: 1, status: UCT_OK };
+        let host = &raw mut host;
+        // SAFETY: it lives until the end of this test.
+        let completion = unsafe { Completion::new(host) };
+        // SAFETY: one entry, whose data outlive the put.
+        let iov = unsafe { Iov::new(&raw const entry, 1) };
+        // SAFETY: as above.
+        unsafe { near.put_large(&channel, 7, iov, (&key, key.base), completion.into()) };
+        // SAFETY: only this thread uses it, and nothing borrows it.
+        let state = || unsafe { (*host).count };
+        assert!(!near.has_room(), "the whole put had room in the ring");
+        near.cancel(8, Error::CANCELED);
+        assert_eq!((near.has_room(), state()), (false, 1), "the end of another endpoint");
+        near.cancel(7, Error::CANCELED);
+        assert_eq!((near.has_room(), state()), (true, 0), "the end of its own");
+        // SAFETY: as above.
+        assert_eq!(unsafe { (*host).status }, UCT_ERR_CANCELED);
         registry.remove(&memh);
     }
 }
