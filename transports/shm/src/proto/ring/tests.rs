@@ -176,6 +176,20 @@ fn blocks_run_out_and_come_back_in_any_order() {
     assert_eq!(receiver.held(Place::Bulk), 0);
 }
 
+/// A peer of another build maps the same memory.
+#[test]
+fn each_pool_has_the_release_word_that_the_layout_gives_it() {
+    let (pages, sender, receiver) = ring(geometry(8, 2));
+    let words = || [128, 136].map(|offset| pages.word(offset) != 0);
+    assert_eq!(words(), [false, false]);
+    for (place, expected) in [(Place::Small, [true, false]), (Place::Bulk, [true, true])] {
+        let length = if place == Place::Small { sender_small(&sender) } else { sender_small(&sender) + 1 };
+        let _ = send(&sender, &pattern(0, length)).expect("a block is free");
+        assert_eq!(receive(&receiver).expect("honest"), Some(pattern(0, length)));
+        assert_eq!(words(), expected, "{place:?}");
+    }
+}
+
 #[test]
 fn a_cancelled_block_can_be_reserved_again() {
     let (_pages, sender, _receiver) = ring(geometry(8, 1));
