@@ -85,9 +85,12 @@ mod tests {
     use crate::io::socket::tests::with;
 
     fn on_loopback(congestion: &str) -> Result<(Socket, SocketAddr), Failure> {
-        let own =
-            ucs::sys::net::Address { address: IpAddr::from([127, 0, 0, 1]), prefix_length: 8, scope_id: 0 };
-        listen_on(&own, "0-0".parse().unwrap(), &with(congestion))
+        listen_at([127, 0, 0, 1], "0-0", congestion)
+    }
+
+    fn listen_at(address: [u8; 4], ports: &str, congestion: &str) -> Result<(Socket, SocketAddr), Failure> {
+        let own = ucs::sys::net::Address { address: IpAddr::from(address), prefix_length: 8, scope_id: 0 };
+        listen_on(&own, ports.parse().unwrap(), &with(congestion))
     }
 
     #[test]
@@ -96,6 +99,22 @@ mod tests {
         let _client = std::net::TcpStream::connect(address).unwrap();
         let (accepted, _) = listener.accept().unwrap();
         assert_eq!(tcp_congestion(&accepted).unwrap(), "reno");
+    }
+
+    #[test]
+    fn the_range_of_ports_is_named_if_it_has_several_and_all_are_in_use() {
+        // An address of loopback that nothing else takes ports of.
+        let listen = |ports: &str| listen_at([127, 19, 83, 7], ports, "auto");
+        let (_listener, taken) = listen("0-0").unwrap();
+        let (first, last) = (taken.port() - 1, taken.port());
+        let one = listen(&format!("{last}-{last}")).unwrap_err();
+        assert_eq!(one.status, Error::BUSY);
+        assert!(!one.reason.contains("port_range"), "{}", one.reason);
+        // The port is in use from here on: by this listener, or by one of all addresses.
+        let _other = listen(&format!("{first}-{first}"));
+        let both = listen(&format!("{first}-{last}")).unwrap_err();
+        let words = format!("no port of port_range {first}-{last} is free");
+        assert!(both.reason.starts_with(&words), "{}", both.reason);
     }
 
     #[test]
