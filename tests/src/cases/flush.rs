@@ -298,6 +298,46 @@ fn fence_ahead_of_an_atomic(setup: &Setup) {
     }
 }
 
+/// For all endpoints or for one: a put would overtake an atomic that takes several round trips.
+fn fence_ahead_of_a_put(setup: &Setup) {
+    let pair = Pair::new(setup);
+    let attributes = pair.sender.attributes();
+    let fits = |way: &Way| {
+        let (least, most) = way.limits(attributes);
+        way.is_put() && (least..=most).contains(&8)
+    };
+    let ways: Vec<Way> = Way::of(&pair.sender).into_iter().filter(fits).collect();
+    let ops: Vec<AtomicOp> =
+        AtomicOp::ALL.into_iter().filter(|op| attributes.atomic64.post & op.bit() != 0).collect();
+    if ways.is_empty() || ops.is_empty() {
+        setup.skip("it has no put of 8 bytes, or no 64-bit atomic without an answer");
+    }
+    let memory = pair.receiver.allocate(64);
+    let key = pair.sender.key_to(&memory);
+    for round in 0..64 {
+        let (op, way) = (ops[round % ops.len()], ways[round / ops.len() % ways.len()]);
+        // After the put, each of them would change it.
+        let operand = if op == AtomicOp::And { 0 } else { u64::MAX };
+        let value = 0x0123_4567_89ab_cdef ^ round as u64;
+        let atomic = || pair.to.atomic64_post(op, operand, memory.address(), &key);
+        pair.retry("an atomic", atomic).expect("an atomic");
+        let is_for_all = (round / ops.len() / ways.len()).is_multiple_of(2);
+        let fence = || if is_for_all { pair.sender.iface.fence() } else { pair.to.fence() };
+        pair.retry("a fence", fence).expect("a fence");
+        let start = || way.start(&pair.sender, &pair.to, &value.to_ne_bytes(), memory.address(), &key);
+        let put = pair.retry("a put", start).expect("a put");
+        pair.until("the put", || put.completion.is_done());
+        pair.flush(&pair.to, Flush::REMOTE).expect("a flush");
+        let mut bytes = [0; 8];
+        memory.read(0, &mut bytes);
+        assert_eq!(
+            u64::from_ne_bytes(bytes),
+            value,
+            "{way:?} behind a fence behind {op:?}, for all: {is_for_all}"
+        );
+    }
+}
+
 const MESSAGES: Capabilities = Capabilities::AM_SHORT.union(Capabilities::AM_BCOPY);
 const PUT: Capabilities =
     Capabilities::PUT_SHORT.union(Capabilities::PUT_BCOPY).union(Capabilities::PUT_ZCOPY);
@@ -339,5 +379,10 @@ pub(super) const CASES: &[Case] = &[
         "an atomic behind a fence sees the put ahead of it",
         Needs::any(PUT).and_atomics(),
         fence_ahead_of_an_atomic,
+    ),
+    case(
+        "a put behind a fence overwrites what the atomic ahead of it wrote",
+        Needs::any(PUT).and_atomics(),
+        fence_ahead_of_a_put,
     ),
 ];
