@@ -157,7 +157,7 @@ impl Conn {
             // What waits to be sent does not prolong it: the peer decides when it reads.
             self.linger(shared);
         }
-        if self.has_queued() || !self.initiator.is_idle() {
+        if self.has_unfinished() {
             return;
         }
         match self.state.get() {
@@ -182,10 +182,7 @@ impl Conn {
 
     /// Whether closing the interface has to wait for it.
     pub(crate) fn has_unfinished(&self) -> bool {
-        match self.state.get() {
-            State::Closed(_) => false,
-            _ => self.has_queued() || !self.initiator.is_idle(),
-        }
+        self.has_queued() || !self.initiator.is_idle()
     }
 
     pub(super) fn on_use(&self) {
