@@ -1,6 +1,11 @@
-//! Many endpoints on one receive queue.
+//! Many endpoints on one receive queue, or one completion queue.
 
-use crate::support::{Side, connect, context, devices, resident, until};
+use std::cell::Cell;
+use std::rc::Rc;
+
+use uct_core::{Ep, Error, Pending};
+
+use crate::support::{ID, Side, connect, context, devices, resident, until};
 
 /// How often a receiver had no buffer, by the devices' own counters.
 fn not_ready(names: &[String]) -> u64 {
@@ -76,4 +81,39 @@ fn interfaces_that_come_and_go_leave_no_memory_behind() {
     println!("{grown} KiB more after {ROUNDS} pairs of interfaces");
     // One pool of each of them is 512 KiB.
     assert!(grown < 256, "{grown} KiB after {ROUNDS} rounds");
+}
+
+/// Each endpoint has few messages outstanding, so that the completion queue, which all share, is full first. More wait for it than can be
+/// served at once: those that are left are served when operations of others have ended.
+#[test]
+fn endpoints_that_wait_for_the_shared_completion_queue_are_all_served() {
+    const SENDERS: usize = 40;
+    const WAITING: usize = 100;
+    let Some((_turn, names)) = devices() else { return };
+    let context = context(&[("tx_cq_len", "64")]);
+    let (left, right) =
+        (Side::new(&context, &names[0]), Side::new(&context, names.last().expect("a device")));
+    let links: Vec<_> = (0..SENDERS + WAITING).map(|_| connect(&left, &right)).collect();
+    let (senders, waiting) = links.split_at(SENDERS);
+    let mut sent = 0;
+    for (near, _) in senders {
+        while near.ep.am_short(ID, 0, b"message").is_ok() {
+            sent += 1;
+        }
+    }
+    let served = Rc::new(Cell::new(0));
+    for (near, _) in waiting {
+        assert_eq!(near.ep.am_short(ID, 0, b"message"), Err(Error::NO_RESOURCE), "the queue of all is full");
+        let count = Rc::clone(&served);
+        let request = move |ep: &Ep| {
+            if ep.am_short(ID, 0, b"message").is_err() {
+                return Pending::Wait;
+            }
+            count.set(count.get() + 1);
+            Pending::Done
+        };
+        assert!(near.ep.pending_add(request).is_ok());
+    }
+    until(&left, &right, "those that wait", || served.get() == WAITING);
+    until(&left, &right, "all messages", || right.received.get() == sent + WAITING as u64);
 }
