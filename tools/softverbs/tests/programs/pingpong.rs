@@ -1,6 +1,6 @@
 //! The pingpongs of rdma-core, which check their data.
 
-use super::support::{Libraries, is_installed, succeed, with_variable};
+use super::support::{Ended, Libraries, is_installed, succeed, talk, with_variable};
 
 #[test]
 fn pingpongs_run_by_polling_and_by_events() {
@@ -40,6 +40,12 @@ fn a_pingpong_ends_over_a_link_that_loses_packets() {
     let libraries = Libraries::new();
     let faults = ["--faults", "seed=7 loss=5% duplicate=5% reorder=5%"];
     let line = ["ibv_rc_pingpong", "-g", "0", "-c", "-n", "100", "-p", "{}"];
-    let printed = succeed(&line, |line| libraries.run(&faults, line));
-    assert!(printed.contains("100 iters") && !printed.contains("invalid data"), "{printed}");
+    let (server, client) = talk(&line, |line| libraries.run(&faults, line));
+    let ends = [&server, &client];
+    assert!(ends.iter().all(|end| !end.stdout.contains("invalid data")), "{ends:?}");
+    // A side ends when it has all messages and acknowledgements. If the last one that it sent was lost, nobody is left who would send another.
+    let has_ended = |end: &Ended| end.code == Some(0) && end.stdout.contains("100 iters");
+    let is_alone = |end: &Ended| end.stderr.contains("transport retry counter exceeded (12)");
+    assert!(ends.iter().any(|end| has_ended(end)), "{ends:?}");
+    assert!(ends.iter().all(|end| has_ended(end) || is_alone(end)), "{ends:?}");
 }

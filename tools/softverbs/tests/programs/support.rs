@@ -13,7 +13,8 @@ use tempfile::TempDir;
 #[path = "../../../common/testing/process.rs"]
 pub mod process;
 
-use process::{Ended, Running, start};
+pub use process::Ended;
+use process::{Running, start};
 
 /// A user without any rights, whom a test that runs as root becomes.
 const NOBODY: [&str; 6] =
