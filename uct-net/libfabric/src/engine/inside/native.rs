@@ -57,10 +57,11 @@ fn register(place: &InPlace, buffers: &Buffers, access: Access) -> Option<Memory
 impl Endpoint {
     /// The memory of a message to be announced and the bytes of the offer, where the peer can read it.
     pub(super) fn offer(&self, peer: u32, buffers: &Buffers) -> Option<(Memory, Vec<u8>)> {
-        let place = self.peers[peer as usize].link.in_place()?;
-        if buffers.len() < NATIVE.max(*place.sizes.start()) {
+        let link = &self.peers[peer as usize].link;
+        if buffers.len() < link.reads_from()? {
             return None;
         }
+        let place = link.in_place()?;
         let memory = register(place, buffers, Access::REMOTE_GET)?;
         let bytes = Offer::to_bytes(memory.address(), &memory.packed_key().ok()?)?;
         Some((memory, bytes))
