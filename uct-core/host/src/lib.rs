@@ -28,6 +28,8 @@ mod misspelt;
 #[cfg(test)]
 #[path = "../../../ucs/testing/property.rs"]
 mod property;
+#[doc(hidden)]
+pub mod raw;
 mod reason;
 mod resource;
 pub mod select;

@@ -4,12 +4,14 @@ mod deliver;
 mod everywhere;
 mod handlers;
 mod message;
+mod raw;
 mod table;
 
 use uct_abi::UCT_AM_IDS;
 
 pub(crate) use handlers::{HandlerTable, Owned};
 pub use message::{AmMessage, KeptMessage};
+pub use raw::set_raw_am_handler;
 
 /// The number of a kind of active message: 0 to 31.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -34,7 +34,7 @@ impl EpInner {
     }
 
     #[cold]
-    pub(super) fn refused(&self, status: i32, counter: &Counter, bytes: usize) -> Result {
+    pub(crate) fn refused(&self, status: i32, counter: &Counter, bytes: usize) -> Result {
         match status {
             UCT_ERR_NO_RESOURCE => self.counters.no_resource.set(self.counters.no_resource.get() + 1),
             UCT_ERR_INVALID_PARAM => self.log_invalid(counter, bytes),

@@ -163,6 +163,17 @@ impl EpInner {
         Ok(Ep { inner })
     }
 
+    /// The calls, and what they take.
+    #[inline]
+    pub(crate) fn table(&self) -> (&'static UctEpOps, *mut UctEp) {
+        (self.ops.get(), self.raw.get())
+    }
+
+    #[inline]
+    pub(crate) fn running_counters(&self) -> &EpCounters {
+        &self.counters
+    }
+
     /// Counts requests that were dropped.
     fn purged(&self, count: usize) -> usize {
         if let Some(observed) = self.iface.observed() {
