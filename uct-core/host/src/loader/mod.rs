@@ -11,6 +11,7 @@ mod handshake;
 mod names;
 mod open;
 mod overlay;
+mod own_library;
 mod registry;
 mod search;
 mod table;
@@ -36,8 +37,8 @@ use search::PluginFile;
 pub struct LoaderSettings {
     /// Directories to search ahead of all others, in this order. One that cannot be listed is a failure.
     pub module_dirs: Vec<PathBuf>,
-    /// Whether to search, behind those, the directory of the executable, `../lib/uct` from there, and the directory of installed
-    /// plugins: the one that `UCT_BUILD_PLUGIN_DIR` named when this library was compiled, or else `/usr/local/lib/uct` and
+    /// Whether to search, behind those, the directory of the executable, `../lib/uct` from there, `uct` in the directory of the shared library
+    /// that this code is a part of, if it is one, and the directory of installed plugins: the one that `UCT_BUILD_PLUGIN_DIR` named when this library was compiled, or else `/usr/local/lib/uct` and
     /// `/usr/lib/uct`.
     pub search_standard: bool,
     /// Users, by number, whose files, directories and links are trusted besides those of [`Trust::of_process`].

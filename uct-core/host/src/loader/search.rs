@@ -18,6 +18,7 @@ use ucs::sys::trust::Trust;
 use super::{
     Ignored, IgnoredReason, LoaderSettings, PluginOrigin, Searched, Seen,
     failure::{LoadFailure, LoadFailureKind},
+    own_library,
 };
 
 /// Where an installation puts plugins for programs that live elsewhere: the directory that `UCT_BUILD_PLUGIN_DIR` named when
@@ -27,8 +28,8 @@ const INSTALLED: &[&str] = match option_env!("UCT_BUILD_PLUGIN_DIR") {
     None => &["/usr/local/lib/uct", "/usr/lib/uct"],
 };
 
-/// `libuct_fi.so`, which cargo leaves beside the plugins, is this project's provider for libfabric.
-const NO_PLUGIN: &str = "fi";
+/// Libraries that cargo leaves beside the plugins: this project's provider for libfabric, and that of UCT's vocabulary for C.
+const NO_PLUGINS: &[&str] = &["fi", "compat"];
 
 /// A file whose name is that of a plugin.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -138,7 +139,7 @@ fn look(named: &Path, directory: &Path, trust: &Trust, found: &mut Found) -> std
 fn plugin_name(path: &Path) -> Option<&str> {
     let name = path.file_name()?.to_str()?.strip_prefix("libuct_")?.strip_suffix(".so")?;
     let plain = !name.is_empty() && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
-    (plain && name != NO_PLUGIN).then_some(name)
+    (plain && !NO_PLUGINS.contains(&name)).then_some(name)
 }
 
 /// What is searched without being asked for, in this order.
@@ -147,7 +148,8 @@ fn standard_directories() -> impl Iterator<Item = PathBuf> {
         let installed = directory.parent().map(|prefix| prefix.join("lib/uct"));
         std::iter::once(directory).chain(installed)
     });
-    beside.chain(INSTALLED.iter().map(PathBuf::from))
+    let of_library = own_library::directory().map(|directory| directory.join("uct"));
+    beside.chain(of_library).chain(INSTALLED.iter().map(PathBuf::from))
 }
 
 /// The directory of the executable, where plugins are that were built or installed with it.
@@ -221,9 +223,10 @@ mod tests {
     }
 
     #[test]
-    fn the_provider_for_libfabric_is_no_plugin() {
+    fn a_library_for_other_programs_is_no_plugin() {
         assert_eq!(plugin_name(Path::new("/lib/libuct_tcp.so")), Some("tcp"));
         assert_eq!(plugin_name(Path::new("/lib/libuct_fi.so")), None);
+        assert_eq!(plugin_name(Path::new("/lib/libuct_compat.so")), None);
     }
 
     #[test]
