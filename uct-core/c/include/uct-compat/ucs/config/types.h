@@ -1,0 +1,14 @@
+/* How handlers of an asynchronous context are run. */
+#ifndef UCT_COMPAT_UCS_CONFIG_TYPES_H
+#define UCT_COMPAT_UCS_CONFIG_TYPES_H
+
+typedef enum {
+    UCS_ASYNC_MODE_SIGNAL, /* UCS_ERR_UNSUPPORTED */
+    UCS_ASYNC_MODE_THREAD,
+    UCS_ASYNC_MODE_THREAD_SPINLOCK = UCS_ASYNC_MODE_THREAD,
+    UCS_ASYNC_MODE_THREAD_MUTEX,
+    UCS_ASYNC_MODE_POLL,
+    UCS_ASYNC_MODE_LAST
+} ucs_async_mode_t;
+
+#endif
