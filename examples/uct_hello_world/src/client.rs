@@ -53,7 +53,7 @@ async fn connect(options: &Options, net: &Net, name: &str, deadline: Instant) ->
     }
 }
 
-fn resolve(options: &Options, name: &str) -> Result<SocketAddr, Failure> {
+pub(crate) fn resolve(options: &Options, name: &str) -> Result<SocketAddr, Failure> {
     let wanted = |address: &SocketAddr| address.is_ipv6() == options.ipv6 || name.parse::<IpAddr>().is_ok();
     let found = (name, options.server_port)
         .to_socket_addrs()

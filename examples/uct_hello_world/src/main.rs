@@ -10,6 +10,7 @@
 mod client;
 mod options;
 mod server;
+mod ucx;
 
 use std::io::{IsTerminal, Write};
 use std::process::ExitCode;
@@ -60,6 +61,9 @@ fn run(options: &Options) -> Result<(), Failure> {
         options.server_port
     ));
 
+    if options.ucx {
+        return ucx::run(options, &context, deadline);
+    }
     let worker = Worker::new(&context)?;
     let selector = open_ifaces(options, &worker)?;
     // Nobody to wait for where nothing would do, whatever the size.

@@ -45,6 +45,10 @@ pub(crate) struct Options {
     /// Kind of memory for the string.
     #[arg(short = 'm', value_name = "MEMORY", value_enum, default_value_t = MemoryType::Host)]
     pub memory: MemoryType,
+    /// Exchange addresses as UCX's program of this name does: the peer may be that program, or another one that is written for UCT in C. Needs
+    /// -d and -t.
+    #[arg(long)]
+    pub ucx: bool,
     /// Print the verdict on every transport.
     #[arg(long)]
     pub explain: bool,
