@@ -94,6 +94,9 @@ fn refusal(manifest: &str, package: &str, on: &Relation) -> Option<&'static str>
         "uct-core" if package == "uct-host" => {
             (&["ucs", "uct-abi", "uct-compose"], "the host may use ucs, uct-abi and uct-compose")
         }
+        "uct-core" if package == "uct-compat" => {
+            (&["ucs", "uct-abi", "uct-core"], "what programs in C load uses uct-core, uct-abi and ucs")
+        }
         "uct-core" => {
             if BUILT_IN.contains(&on.name) && on.optional {
                 return None;

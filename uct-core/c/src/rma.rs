@@ -1,0 +1,219 @@
+//! Put and get.
+
+use std::ffi::{c_int, c_uint, c_void};
+use std::slice;
+
+use ucs::{Error, Status};
+use uct_abi::{UctCompletion, UctIov};
+use uct_core::RemoteKey;
+use uct_core::raw::{self, Class};
+
+use crate::call::{Outcome, guarded};
+use crate::ep::{Ep, slot};
+use crate::key::Key;
+use crate::types::{PackCallback, UnpackCallback};
+use crate::vector::{INVALID_PARAM, bytes, with_vector};
+
+/// Runs an operation with the key of the endpoint's domain; returns a status.
+///
+/// # Safety
+/// As [`Key::at`].
+#[inline]
+pub unsafe fn with_key(ep: &Ep, rkey: usize, work: impl FnOnce(&RemoteKey) -> Outcome<c_int>) -> c_int {
+    guarded(Status::IO_ERROR.raw(), || {
+        // SAFETY: the caller's promise.
+        let outcome = unsafe { Key::at(rkey) }.and_then(|key| key.with(ep.iface.inner.memory_domain(), work));
+        outcome.unwrap_or_else(|error| error.status().raw())
+    })
+}
+
+/// `uct_ep_put_short`.
+///
+/// # Safety
+/// As the header says.
+// SAFETY: no other code of this library has the name.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn uctc_ep_put_short(
+    ep: *const Ep,
+    buffer: *const c_void,
+    length: c_uint,
+    remote_address: u64,
+    rkey: usize,
+) -> c_int {
+    // SAFETY: a handle, by the caller's promise.
+    let ep = unsafe { &*ep };
+    // SAFETY: the caller's promise.
+    let Ok(key) = (unsafe { Key::at(rkey) }) else { return INVALID_PARAM };
+    // SAFETY: as above.
+    let data = unsafe { bytes(buffer, length as usize) };
+    guarded(Status::IO_ERROR.raw(), || {
+        // The host compares the domains itself.
+        match ep.inner.put_short(data, remote_address, &key.first) {
+            Ok(()) => Status::OK.raw(),
+            Err(error) => put_short_otherwise(ep, data, remote_address, key, error),
+        }
+    })
+}
+
+/// The error of a put, unless the key belongs to another domain.
+#[cold]
+#[inline(never)]
+fn put_short_otherwise(ep: &Ep, data: &[u8], remote_address: u64, key: &Key, error: Error) -> c_int {
+    let domain = ep.iface.inner.memory_domain();
+    if error != Error::INVALID_PARAM || key.first.domain().is_same(domain) {
+        return error.status().raw();
+    }
+    let again = key.with(domain, |key| ep.inner.put_short(data, remote_address, key));
+    Status::from(again).raw()
+}
+
+/// `uct_ep_put_bcopy`.
+///
+/// # Safety
+/// As the header says.
+// SAFETY: no other code of this library has the name.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn uctc_ep_put_bcopy(
+    ep: *const Ep,
+    pack: Option<PackCallback>,
+    argument: *mut c_void,
+    remote_address: u64,
+    rkey: usize,
+) -> isize {
+    // SAFETY: a handle, by the caller's promise.
+    let ep = unsafe { &*ep };
+    let Some(pack) = pack else { return INVALID_PARAM as isize };
+    let _inside = ep.iface.worker.enter();
+    let mut length = 0;
+    let put = |key: &RemoteKey| {
+        let (ops, inner) = ep.slots();
+        let slot = slot!(ops.put_bcopy);
+        // SAFETY: the endpoint is alive, and the key of its domain; function and argument are the program's.
+        let answer = unsafe { slot(inner, pack, argument, remote_address, raw::rkey(key)) };
+        length = raw::counted_length(&ep.inner, Class::Put, answer);
+        Ok(length.min(0) as c_int)
+    };
+    // SAFETY: the caller's promise.
+    let status = unsafe { with_key(ep, rkey, put) };
+    if status < 0 { status as isize } else { length }
+}
+
+/// `uct_ep_put_zcopy`.
+///
+/// # Safety
+/// As the header says.
+// SAFETY: no other code of this library has the name.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn uctc_ep_put_zcopy(
+    ep: *const Ep,
+    iov: *const UctIov,
+    count: usize,
+    remote_address: u64,
+    rkey: usize,
+    completion: *mut UctCompletion,
+) -> c_int {
+    // SAFETY: a handle, by the caller's promise.
+    let ep = unsafe { &*ep };
+    let put = |vector, bytes| {
+        let put = |key: &RemoteKey| {
+            let (ops, inner) = ep.slots();
+            let slot = slot!(ops.put_zcopy);
+            // SAFETY: the endpoint is alive, and the key of its domain; memory, key and completion are valid until the operation ends.
+            let status = unsafe { slot(inner, vector, count, remote_address, raw::rkey(key), completion) };
+            Ok(raw::counted(&ep.inner, Class::Put, status, bytes))
+        };
+        // SAFETY: the caller's promise.
+        unsafe { with_key(ep, rkey, put) }
+    };
+    // SAFETY: the caller's promise.
+    unsafe { with_vector(ep, iov, count, put) }
+}
+
+/// `uct_ep_get_short`.
+///
+/// # Safety
+/// As the header says.
+// SAFETY: no other code of this library has the name.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn uctc_ep_get_short(
+    ep: *const Ep,
+    buffer: *mut c_void,
+    length: c_uint,
+    remote_address: u64,
+    rkey: usize,
+) -> c_int {
+    // SAFETY: a handle, by the caller's promise.
+    let ep = unsafe { &*ep };
+    let place: &mut [u8] = if buffer.is_null() {
+        &mut []
+    } else {
+        // SAFETY: the caller's promise. The memory of C counts as initialised.
+        unsafe { slice::from_raw_parts_mut(buffer.cast(), length as usize) }
+    };
+    let _inside = ep.iface.worker.enter();
+    let get = |key: &RemoteKey| ep.inner.get_short(place, remote_address, key).map(|()| Status::OK.raw());
+    // SAFETY: the caller's promise.
+    unsafe { with_key(ep, rkey, get) }
+}
+
+/// `uct_ep_get_bcopy`.
+///
+/// # Safety
+/// As the header says.
+// SAFETY: no other code of this library has the name.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn uctc_ep_get_bcopy(
+    ep: *const Ep,
+    unpack: Option<UnpackCallback>,
+    argument: *mut c_void,
+    length: usize,
+    remote_address: u64,
+    rkey: usize,
+    completion: *mut UctCompletion,
+) -> c_int {
+    // SAFETY: a handle, by the caller's promise.
+    let ep = unsafe { &*ep };
+    let Some(unpack) = unpack else { return INVALID_PARAM };
+    let _inside = ep.iface.worker.enter();
+    let get = |key: &RemoteKey| {
+        let (ops, inner) = ep.slots();
+        let (slot, key) = (slot!(ops.get_bcopy), raw::rkey(key));
+        // SAFETY: the endpoint is alive, and the key of its domain; function and argument are the program's, and valid until the operation
+        // ends, as key and completion are.
+        let status = unsafe { slot(inner, unpack, argument, length, remote_address, key, completion) };
+        Ok(raw::counted(&ep.inner, Class::Get, status, length))
+    };
+    // SAFETY: the caller's promise.
+    unsafe { with_key(ep, rkey, get) }
+}
+
+/// `uct_ep_get_zcopy`.
+///
+/// # Safety
+/// As the header says.
+// SAFETY: no other code of this library has the name.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn uctc_ep_get_zcopy(
+    ep: *const Ep,
+    iov: *const UctIov,
+    count: usize,
+    remote_address: u64,
+    rkey: usize,
+    completion: *mut UctCompletion,
+) -> c_int {
+    // SAFETY: a handle, by the caller's promise.
+    let ep = unsafe { &*ep };
+    let get = |vector, bytes| {
+        let get = |key: &RemoteKey| {
+            let (ops, inner) = ep.slots();
+            let slot = slot!(ops.get_zcopy);
+            // SAFETY: as in `uctc_ep_put_zcopy`; the memory is writable.
+            let status = unsafe { slot(inner, vector, count, remote_address, raw::rkey(key), completion) };
+            Ok(raw::counted(&ep.inner, Class::Get, status, bytes))
+        };
+        // SAFETY: the caller's promise.
+        unsafe { with_key(ep, rkey, get) }
+    };
+    // SAFETY: the caller's promise.
+    unsafe { with_vector(ep, iov, count, get) }
+}

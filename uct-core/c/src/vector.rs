@@ -1,0 +1,69 @@
+//! Memory of the program, and vectors of it.
+
+use std::ffi::{c_int, c_void};
+use std::mem::MaybeUninit;
+use std::slice;
+
+use ucs::{Error, Status};
+use uct_abi::UctIov;
+use uct_core::raw;
+
+use crate::call::guarded;
+use crate::ep::Ep;
+use crate::memory::Mem;
+
+/// What an operation returns for an argument that is not valid.
+pub const INVALID_PARAM: c_int = Status::INVALID_PARAM.raw();
+/// Most entries; transports report their own limit, which is below.
+const MAX_IOV: usize = 64;
+
+/// Bytes of C; none where the pointer is null.
+///
+/// # Safety
+/// The bytes are readable for as long as the caller uses them.
+#[inline(always)]
+pub unsafe fn bytes<'a>(pointer: *const c_void, length: usize) -> &'a [u8] {
+    if pointer.is_null() {
+        return &[];
+    }
+    // SAFETY: the caller's promise.
+    unsafe { slice::from_raw_parts(pointer.cast(), length) }
+}
+
+/// Calls `call` with a vector whose handles are those of the transport, its number of entries, and the bytes in it; returns a status.
+///
+/// # Safety
+/// There are so many entries; their handles are null or live.
+#[inline]
+pub unsafe fn with_vector(
+    ep: &Ep,
+    iov: *const UctIov,
+    count: usize,
+    call: impl FnOnce(*const UctIov, usize) -> c_int,
+) -> c_int {
+    if count > MAX_IOV || iov.is_null() && count > 0 {
+        return INVALID_PARAM;
+    }
+    // SAFETY: the caller's promise.
+    let iov = if count == 0 { &[] } else { unsafe { slice::from_raw_parts(iov, count) } };
+    let mut entries = [const { MaybeUninit::<UctIov>::uninit() }; MAX_IOV];
+    let domain = ep.iface.inner.memory_domain();
+    let mut bytes = 0_usize;
+    for (place, entry) in entries.iter_mut().zip(iov) {
+        // SAFETY: as above.
+        let mem = unsafe { entry.memh.cast::<Mem>().as_ref() };
+        if mem.is_some_and(|mem| !mem.memory.domain().is_same(domain)) {
+            return guarded(INVALID_PARAM, || other_domain(ep).status().raw());
+        }
+        let memh = mem.map_or(std::ptr::null_mut(), |mem| raw::memh(&mem.memory));
+        place.write(UctIov { memh, ..*entry });
+        bytes = bytes.saturating_add(entry.length.saturating_mul(entry.count as usize));
+    }
+    call(entries.as_ptr().cast(), bytes)
+}
+
+#[cold]
+fn other_domain(ep: &Ep) -> Error {
+    ucs::log::debug!("{}: a vector names memory of another domain", ep.iface.inner.resource());
+    Error::INVALID_PARAM
+}
