@@ -28,8 +28,8 @@ const INSTALLED: &[&str] = match option_env!("UCT_BUILD_PLUGIN_DIR") {
     None => &["/usr/local/lib/uct", "/usr/lib/uct"],
 };
 
-/// Libraries that cargo leaves beside the plugins: this project's provider for libfabric, and that of UCT's vocabulary for C.
-const NO_PLUGINS: &[&str] = &["fi", "compat"];
+/// Libraries that cargo leaves beside the plugins: this project's provider for libfabric, and those for programs in C: of UCT's vocabulary, and of connections.
+const NO_PLUGINS: &[&str] = &["fi", "compat", "net_c"];
 
 /// A file whose name is that of a plugin.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -227,6 +227,7 @@ mod tests {
         assert_eq!(plugin_name(Path::new("/lib/libuct_tcp.so")), Some("tcp"));
         assert_eq!(plugin_name(Path::new("/lib/libuct_fi.so")), None);
         assert_eq!(plugin_name(Path::new("/lib/libuct_compat.so")), None);
+        assert_eq!(plugin_name(Path::new("/lib/libuct_net_c.so")), None);
     }
 
     #[test]
