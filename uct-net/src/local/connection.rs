@@ -33,6 +33,10 @@ pub struct Connection {
     inner: Rc<Handle>,
 }
 
+/// A send that has started: [`Connection::start_send`].
+#[derive(Debug)]
+pub struct Started(Ticket);
+
 /// All handles of one connection.
 struct Handle {
     net: NetHandle,
@@ -188,6 +192,41 @@ impl Connection {
     /// The longest message of [`Connection::try_send`], in bytes.
     pub fn fragment(&self) -> usize {
         self.inner.conn.longest_fragment()
+    }
+
+    /// For protocols of libraries: begins [`Connection::send`], as its first poll does. `None` if the transport has the message. Otherwise the message is
+    /// sent whatever becomes of the rest of the operation, which [`Connection::finish_send`] makes a future of.
+    ///
+    /// # Errors
+    /// As [`Connection::send`].
+    pub fn start_send(&self, message: &[u8]) -> Result<Option<Started>> {
+        Ok(self.inner.conn.send(message)?.map(Started))
+    }
+
+    /// The rest of a send that has started on this connection. Dropping it withdraws a message of which nothing has been sent.
+    pub fn finish_send(&self, started: Started) -> Send<'_> {
+        Send::begun(self, Some(started.0))
+    }
+
+    /// For protocols of libraries: the next message, if it has arrived. Makes no progress.
+    ///
+    /// # Errors
+    /// As [`Connection::recv`].
+    pub fn try_recv(&self) -> Result<Option<Message>> {
+        self.inner.conn.try_receive()
+    }
+
+    /// As [`Connection::try_recv`], into memory of the application; returns the length.
+    ///
+    /// # Errors
+    /// As [`Connection::recv_into`].
+    pub fn try_recv_into(&self, target: &mut [u8]) -> Result<Option<usize>> {
+        self.inner.conn.try_receive_into(target)
+    }
+
+    /// The length of the next message, if that is known here already.
+    pub fn next_length(&self) -> Option<usize> {
+        self.inner.conn.next_length()
     }
 
     /// Whether everything that was handed over so far gets to the peer without further progress of this side: the transport has passed it to the

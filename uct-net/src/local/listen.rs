@@ -222,8 +222,12 @@ impl Listener {
         })
     }
 
-    /// The next caller with which a connection is open. Accepts all of them, up to [`MAX_OPENING`] at once.
-    pub(crate) fn poll_open(&mut self, context: &mut Context<'_>) -> Poll<Result<Connection>> {
+    /// For protocols of libraries: the next caller with which a connection is open. Accepts all callers, up to 128 at once, while it is polled; those
+    /// with which the handshake fails are left out.
+    ///
+    /// # Errors
+    /// As [`Listener::accept`].
+    pub fn poll_open(&mut self, context: &mut Context<'_>) -> Poll<Result<Connection>> {
         let mut refused = Ok(());
         let mut has_room = true;
         self.opening.go_on(context);

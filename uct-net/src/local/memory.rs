@@ -23,6 +23,14 @@ impl Net {
         };
         self.inner.first_that_allocates(allocate).map(for_all)
     }
+
+    /// For protocols of libraries: as [`Net::allocate`], without the pages. Whether the caller should make them present, which blocks and needs no lock.
+    ///
+    /// # Errors
+    /// As [`Net::allocate`].
+    pub fn allocate_absent(&self, length: usize) -> Result<(Memory, bool)> {
+        self.inner.allocate_absent(length)
+    }
 }
 
 impl NetInner {

@@ -46,7 +46,7 @@ mod wrapped;
 
 pub use conn::delivery::{Credit, Fragment, Sink};
 pub use connect::Connect;
-pub use connection::{Close, Connection, Explanation, Recv, RecvInto, Send, Stream, Within};
+pub use connection::{Close, Connection, Explanation, Recv, RecvInto, Send, Started, Stream, Within};
 pub use lane::{AM_ID, InPlace};
 pub use listen::{Incoming, Listen, Listener};
 pub use message::Message;

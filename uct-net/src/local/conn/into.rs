@@ -31,6 +31,13 @@ impl Conn {
         Ok(Some(length))
     }
 
+    /// The length of the next message, if it has arrived or is offered.
+    pub(crate) fn next_length(&self) -> Option<usize> {
+        let state = self.state.borrow();
+        let received = state.received.front().map(|(message, _)| message.len());
+        received.or_else(|| state.offer.as_ref().map(Offer::length))
+    }
+
     fn too_long(&self, length: usize, room: usize) -> Error {
         let reason = format!("a message of {length} bytes has no room in {room} bytes");
         Error::new(Stage::Connected, &*self.peer, Status::MESSAGE_TRUNCATED, reason)
