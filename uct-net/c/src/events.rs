@@ -1,0 +1,218 @@
+//! The ends of operations that a program has not taken yet, and the reasons of those that failed.
+//!
+//! Operations end under the lock of the net's engine; events are taken without it.
+
+use std::collections::VecDeque;
+use std::os::fd::{AsFd, AsRawFd, RawFd};
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::task::Waker;
+use std::time::Duration;
+
+use ucs::Error as Status;
+use ucs::event_set::EventFd;
+
+use super::abi::uct_event;
+use super::failure::{Failure, Outcome};
+
+/// Failures that are kept.
+const KEPT: usize = 1024;
+
+/// See the module.
+#[derive(Default)]
+pub struct Events {
+    inner: Mutex<Inner>,
+    /// Notified when a thread stops waiting.
+    left: Condvar,
+}
+
+#[derive(Default)]
+struct Inner {
+    waiting: VecDeque<uct_event>,
+    /// Of threads that wait.
+    wakers: Vec<Waker>,
+    failures: VecDeque<(u64, Failure)>,
+    /// Readable while there are events.
+    readable: Option<EventFd>,
+    is_raised: bool,
+    is_closed: bool,
+    /// Threads that wait.
+    threads: usize,
+}
+
+/// A thread that waits.
+pub struct Waiting<'a>(&'a Events);
+
+impl Events {
+    fn lock(&self) -> MutexGuard<'_, Inner> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// An operation has ended.
+    pub fn push(&self, event: uct_event, failure: Option<Failure>) {
+        let mut inner = self.lock();
+        if inner.is_closed {
+            return;
+        }
+        if let Some(failure) = failure {
+            if inner.failures.len() == KEPT {
+                inner.failures.pop_front();
+            }
+            inner.failures.push_back((event.op, failure));
+        }
+        inner.waiting.push_back(event);
+        if !inner.is_raised
+            && let Some(readable) = &inner.readable
+        {
+            readable.signal();
+            inner.is_raised = true;
+        }
+        if !inner.wakers.is_empty() {
+            let wakers = std::mem::take(&mut inner.wakers);
+            drop(inner);
+            wakers.into_iter().for_each(Waker::wake);
+        }
+    }
+
+    /// Takes events, the oldest first, as long as `place` has room.
+    pub fn take(&self, room: usize, mut place: impl FnMut(uct_event)) -> usize {
+        let mut inner = self.lock();
+        let count = room.min(inner.waiting.len());
+        inner.waiting.drain(..count).for_each(&mut place);
+        inner.lower();
+        count
+    }
+
+    /// Takes the event of an operation.
+    pub fn take_one(&self, op: u64) -> Option<uct_event> {
+        let mut inner = self.lock();
+        let at = inner.waiting.iter().position(|event| event.op == op)?;
+        let event = inner.waiting.remove(at);
+        inner.lower();
+        event
+    }
+
+    /// Wakes this thread at the next event. False if there will be none, since the net is closed.
+    pub fn register(&self, waker: &Waker) -> bool {
+        let mut inner = self.lock();
+        if !inner.wakers.iter().any(|other| other.will_wake(waker)) {
+            inner.wakers.push(waker.clone());
+        }
+        !inner.is_closed
+    }
+
+    /// The calling thread is about to wait.
+    pub fn wait(&self) -> Waiting<'_> {
+        self.lock().threads += 1;
+        Waiting(self)
+    }
+
+    /// The descriptor.
+    pub fn descriptor(&self) -> Outcome<RawFd> {
+        let mut inner = self.lock();
+        if inner.readable.is_none() {
+            let made = EventFd::new();
+            let readable = made.map_err(|error| Failure::new(Status::EXCEEDS_LIMIT, error.to_string()))?;
+            inner.is_raised = !inner.waiting.is_empty();
+            if inner.is_raised {
+                readable.signal();
+            }
+            inner.readable = Some(readable);
+        }
+        let readable = inner.readable.as_ref().expect("made above");
+        Ok(readable.as_fd().as_raw_fd())
+    }
+
+    /// Whether somebody has asked for the descriptor.
+    pub fn has_descriptor(&self) -> bool {
+        self.lock().readable.is_some()
+    }
+
+    /// Something about the failure of an operation.
+    pub fn failure<T>(&self, op: u64, look: impl FnOnce(&Failure) -> T) -> Option<T> {
+        let inner = self.lock();
+        let found = inner.failures.iter().rev().find(|(failed, _)| *failed == op);
+        found.map(|(_, failure)| look(failure))
+    }
+
+    /// No event comes any more. Threads that wait are woken; waits until they have left, within this time.
+    pub fn close(&self, limit: Duration) {
+        let mut inner = self.lock();
+        inner.is_closed = true;
+        let wakers = std::mem::take(&mut inner.wakers);
+        drop(inner);
+        wakers.into_iter().for_each(Waker::wake);
+        let waiting = self.left.wait_timeout_while(self.lock(), limit, |inner| inner.threads > 0);
+        drop(waiting);
+    }
+
+    pub fn is_closed(&self) -> bool {
+        self.lock().is_closed
+    }
+}
+
+impl Inner {
+    /// Lowers the descriptor if nothing is left.
+    fn lower(&mut self) {
+        if self.is_raised && self.waiting.is_empty() {
+            self.is_raised = false;
+            if let Some(readable) = &self.readable {
+                readable.drain();
+            }
+        }
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        self.0.lock().threads -= 1;
+        self.0.left.notify_all();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn event(op: u64) -> uct_event {
+        uct_event { op, ..uct_event::default() }
+    }
+
+    #[expect(unsafe_code, reason = "a question to the system")]
+    fn is_readable(fd: RawFd) -> bool {
+        let mut watched = libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
+        // SAFETY: one structure, for the time of the call.
+        unsafe { libc::poll(&raw mut watched, 1, 0) == 1 }
+    }
+
+    #[test]
+    fn events_come_in_order_once_and_the_descriptor_is_readable_meanwhile() {
+        let events = Events::default();
+        events.push(event(1), None);
+        let fd = events.descriptor().unwrap();
+        (2..5).for_each(|op| events.push(event(op), None));
+        assert!(is_readable(fd));
+        assert_eq!(events.take_one(3), Some(event(3)));
+        assert_eq!(events.take_one(3), None);
+        let mut taken = Vec::new();
+        assert_eq!(events.take(2, |event| taken.push(event.op)), 2);
+        assert!(is_readable(fd));
+        assert_eq!(events.take(2, |event| taken.push(event.op)), 1);
+        assert!(!is_readable(fd));
+        assert_eq!(taken, [1, 2, 4]);
+        events.push(event(6), None);
+        assert!(is_readable(fd));
+        events.close(Duration::ZERO);
+        events.push(event(7), None);
+        assert_eq!(events.take(9, |_| ()), 1);
+    }
+
+    #[test]
+    fn the_failures_that_came_last_are_kept() {
+        let events = Events::default();
+        for op in 0..=KEPT as u64 {
+            events.push(event(op), Some(Failure::invalid(format!("reason {op}"))));
+        }
+        let text = |op| events.failure(op, |failure| failure.text.clone());
+        assert_eq!((text(0), text(1)), (None, Some("reason 1".to_owned())));
+    }
+}
