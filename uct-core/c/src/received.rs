@@ -39,16 +39,14 @@ pub unsafe extern "C" fn uctc_iface_set_am_handler(
             return Ok(());
         };
         raw::set_raw_am_handler(&open.inner, id, move |data, length, may_keep| {
-            // SAFETY: the interface removes its handlers before it is gone, which it is not while one runs (`Worker::close`).
-            let open = unsafe { &*iface };
-            let _inside = open.worker.enter();
             let flags = if may_keep { PARAM_DESC } else { 0 };
             // SAFETY: the program's function and argument, and the data of a message.
             let answer = unsafe { callback(argument, data, length, flags) };
             if !may_keep || answer != INPROGRESS {
                 return false;
             }
-            // SAFETY: the message is kept, and with it the bytes ahead of it.
+            // SAFETY: the message is kept, and with it the bytes ahead of it. The interface removes its handlers before it is gone, which it is
+            // not while one runs (`Worker::close`).
             unsafe { keep(iface, data) };
             true
         });

@@ -6,6 +6,7 @@ use std::ffi::{c_int, c_uint, c_void};
 use std::rc::Rc;
 
 use ucs::Error;
+use uct_core::raw;
 
 use crate::call::{guarded, not_opened, put, refuse, status};
 use crate::component::context;
@@ -18,7 +19,7 @@ const MULTI: c_int = 2;
 /// What the handle points to.
 pub struct Worker {
     pub inner: uct_core::Worker,
-    /// Calls that callbacks may run in, one inside the other.
+    /// Calls that callbacks may run in, one inside the other, but for handlers of messages, which the host counts.
     depth: Cell<u32>,
     /// Whether there is something in `closing`.
     is_closing: Cell<bool>,
@@ -44,6 +45,11 @@ impl Worker {
         Inside(self)
     }
 
+    /// Whether a transport is on the stack.
+    fn is_in_use(&self) -> bool {
+        self.depth.get() > 0 || raw::is_on_stack(&self.inner)
+    }
+
     /// Drops an object, as soon as no transport is on the stack.
     pub fn close(self: &Rc<Self>, object: Box<dyn Any>) {
         // What is dropped may be the last that has the worker.
@@ -55,7 +61,7 @@ impl Worker {
 
     #[cold]
     fn close_all(&self) {
-        if self.depth.get() > 0 {
+        if self.is_in_use() {
             return;
         }
         // Closing cancels operations, whose callbacks may close more.
@@ -115,7 +121,7 @@ pub unsafe extern "C" fn uctc_worker_create(
 pub unsafe extern "C" fn uctc_worker_destroy(worker: *const Worker) {
     // SAFETY: the caller's promise.
     let Some(open) = (unsafe { worker.as_ref() }) else { return };
-    if open.depth.get() > 0 {
+    if open.is_in_use() {
         ucs::log::error!("a worker is not destroyed from inside of its own callback");
         return;
     }

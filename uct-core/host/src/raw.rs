@@ -12,6 +12,7 @@ use crate::ep::Ep;
 use crate::iface::Iface;
 use crate::md::{Memory, RemoteKey};
 use crate::stats::Counter;
+use crate::worker::Worker;
 
 pub use crate::am::set_raw_am_handler;
 
@@ -72,6 +73,18 @@ fn counter(ep: &Ep, class: Class) -> &Counter {
         Class::Atomic => &counters.atomic,
         Class::Flush => &counters.flush,
     }
+}
+
+/// Whether a handler of [`set_raw_am_handler`], or another call of the application's code, is running.
+#[inline]
+pub fn is_on_stack(worker: &Worker) -> bool {
+    worker.inner.is_on_stack()
+}
+
+/// Writes 8 bytes to remote memory if they are an aligned word that is reached directly; returns whether it has.
+#[inline]
+pub fn put_word(ep: &Ep, data: [u8; 8], remote_address: u64, key: &RemoteKey) -> bool {
+    ep.put_word(data, remote_address, key).is_some()
 }
 
 /// A registration, as the transports of its domain take it.

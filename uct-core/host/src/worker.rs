@@ -505,7 +505,7 @@ impl WorkerInner {
     }
 
     /// Whether a transport is on the stack, that is one that has called the application's code.
-    fn is_on_stack(&self) -> bool {
+    pub(crate) fn is_on_stack(&self) -> bool {
         self.depth.get() > 0
     }
 
@@ -533,6 +533,15 @@ impl WorkerInner {
         if let Err(panic) = outcome {
             self.keep_panic(panic);
         }
+    }
+
+    /// As [`WorkerInner::call_application`], for code that does not panic.
+    #[inline]
+    pub(crate) fn call_binding<T>(&self, call: impl FnOnce() -> T) -> T {
+        self.depth.set(self.depth.get() + 1);
+        let answer = call();
+        self.depth.set(self.depth.get() - 1);
+        answer
     }
 
     /// Keeps a panic of the application's code until the transport's frames are left.

@@ -3,7 +3,7 @@
 use std::ffi::c_void;
 use std::panic::AssertUnwindSafe;
 use std::rc::Rc;
-use ucs::sync::fixed::Ordering;
+use ucs::sync::fixed::{AtomicU64, Ordering};
 
 use ucs::{Error, Result};
 
@@ -111,17 +111,23 @@ impl Ep {
     /// the endpoint's flush or failure reports it; `INVALID_PARAM` beyond the limit or for a key of another domain.
     #[inline]
     pub fn put_short(&self, data: &[u8], remote_address: u64, key: &RemoteKey) -> Result {
-        let ep = &*self.inner;
         if let Ok(data) = <[u8; 8]>::try_from(data)
-            // SYNC: a thread of the peer that sees the word sees what was put ahead of it.
-            && let Some(()) = key.put_word(&ep.gate, remote_address, |word| {
-                word.store(u64::from_ne_bytes(data), Ordering::Release)
-            })
+            && let Some(()) = self.put_word(data, remote_address, key)
         {
-            ep.counters.put.add_word();
             return Ok(());
         }
-        ep.put_short(data, remote_address, key)
+        self.inner.put_short(data, remote_address, key)
+    }
+
+    /// Writes an aligned word of a window; `None` where there is none.
+    #[inline]
+    pub(crate) fn put_word(&self, data: [u8; 8], remote_address: u64, key: &RemoteKey) -> Option<()> {
+        let ep = &*self.inner;
+        // SYNC: a thread of the peer that sees the word sees what was put ahead of it.
+        let store = |word: &AtomicU64| word.store(u64::from_ne_bytes(data), Ordering::Release);
+        key.put_word(&ep.gate, remote_address, store)?;
+        ep.counters.put.add_word();
+        Some(())
     }
 
     /// Writes what `pack` produces, as in [`Ep::am_bcopy`], to remote memory. Over shared memory `pack` writes to a private buffer, which is
