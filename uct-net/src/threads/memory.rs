@@ -22,6 +22,7 @@ const CHUNK: usize = 64 << 10;
 #[derive(Clone)]
 pub struct Memory {
     inner: Arc<Confined<uct_host::Memory>>,
+    address: usize,
     length: usize,
 }
 
@@ -35,15 +36,19 @@ pub struct MemorySlice {
 
 impl Memory {
     pub(super) fn new(entered: &Entered<'_>, memory: uct_host::Memory) -> Memory {
-        Memory { length: memory.len(), inner: Arc::new(entered.confine(memory)) }
+        // No address of this process is longer than a pointer.
+        Memory {
+            address: memory.address() as usize,
+            length: memory.len(),
+            inner: Arc::new(entered.confine(memory)),
+        }
     }
 
     /// What was allocated without its pages. They are made present outside of the lock, so that others go on meanwhile.
     pub(super) fn populated((memory, populates): (Memory, bool)) -> Result<Memory> {
         if populates {
-            let place = memory.inner.with(|_entered, memory| memory.address()).unwrap_or(0);
-            let place = std::ptr::with_exposed_provenance_mut(place as usize);
-            let outcome = NonNull::new(place).map_or(Ok(()), |place| populate(place, memory.length));
+            let outcome =
+                NonNull::new(memory.address()).map_or(Ok(()), |place| populate(place, memory.length));
             match outcome {
                 Err(error) if !populate::is_unknown(&error) => {
                     let status = ucs::Error::NO_MEMORY;
@@ -67,6 +72,12 @@ impl Memory {
     /// Whether it has no bytes.
     pub fn is_empty(&self) -> bool {
         self.length == 0
+    }
+
+    /// Where its first byte is in this process, for code that reads and writes without copying. The bytes stay there until the memory is freed. Whoever
+    /// uses them takes care of what others do at the same time: peers, operations in flight, other threads. A child of a fork may not have them.
+    pub fn address(&self) -> *mut u8 {
+        std::ptr::with_exposed_provenance_mut(self.address)
     }
 
     /// Copies `source` to the bytes from `offset` on.

@@ -24,6 +24,18 @@ fn every_handle_of_memory_is_for_any_thread() {
 }
 
 #[test]
+fn the_address_of_memory_is_where_its_bytes_are() {
+    for transport in transports() {
+        let (_left, here, _right, _there) = pair(&transport);
+        let memory = here.allocate(4096).expect("memory");
+        memory.write(100, &[7]);
+        let place = memory.address().wrapping_add(100);
+        // SAFETY: a byte of the memory, which nobody else uses.
+        assert_eq!(unsafe { place.read() }, 7);
+    }
+}
+
+#[test]
 fn transfers_of_several_threads_move_their_blocks_and_notify_once_each() {
     const THREADS: usize = 3;
     const LENGTH: usize = 1 << 16;
