@@ -104,7 +104,7 @@ fn refusal(manifest: &str, package: &str, on: &Relation) -> Option<&'static str>
             let reason = "it may use uct-host, uct-abi and, as features, the crates of transports";
             (&["uct-abi", "uct-host"], reason)
         }
-        "uct-net" if ["uct-fi", "uct-net-c"].contains(&package) => {
+        "uct-net" if ["uct-fi", "uct-net-c", "uct-python"].contains(&package) => {
             (&["ucs", "uct-core", "uct-net"], "what programs load uses uct-core and uct-net, and ucs")
         }
         "uct-net" => {

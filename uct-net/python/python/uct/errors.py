@@ -1,0 +1,28 @@
+"""The exceptions of this package."""
+
+
+class Error(Exception):
+    """Why an operation between two processes failed.
+
+    ``stage``, ``peer`` and ``reason`` are text; ``status`` is the name of a status, such as ``"CONNECTION_RESET"``; ``remedy`` says what to do, if that
+    is known.
+    """
+
+    def __init__(self, stage, peer, status, reason, remedy=None):
+        super().__init__(f"{stage} ({peer}): {reason}" + (f"; {remedy}" if remedy else ""))
+        self.stage = stage
+        self.peer = peer
+        self.status = status
+        self.reason = reason
+        self.remedy = remedy
+
+    def __reduce__(self):
+        return type(self), (self.stage, self.peer, self.status, self.reason, self.remedy)
+
+
+class TimedOut(Error, TimeoutError):
+    """An operation was not done within its limit. A connection goes on."""
+
+
+class Closed(Error, EOFError):
+    """The peer has closed the connection, and everything that it had sent was received."""
