@@ -13,6 +13,7 @@ mod machines;
 mod miri;
 mod models;
 mod outside;
+mod wheel;
 mod witness;
 
 use crate::apt::{self, Package};
@@ -142,6 +143,7 @@ pub fn run(options: &Options) -> Outcome {
     steps.run_or_skip("installation in an empty root", || installed::run_in_empty_root(&workspace));
     steps.run("applications outside of the workspace", || outside::run(&workspace));
     libfabric::run_steps(&workspace, &mut steps, &missing);
+    steps.run_or_skip("python wheel", || wheel::run_or_skip(&workspace, &missing));
     if !cfg!(target_arch = "x86_64") {
         let reason = || Ok(Verdict::Impossible("the virtual machine is an x86-64 one".to_owned()));
         steps.run_or_skip("virtual machine", reason);
@@ -182,7 +184,9 @@ fn is_fresh(workspace: &Workspace) -> bool {
 /// machine neither has nor lets this user install is the reason why a step is skipped.
 fn install(options: &Options) -> Outcome<apt::Missing> {
     let machine = if options.no_vm || !cfg!(target_arch = "x86_64") { &[] } else { vm::PACKAGES };
-    match apt::require(&[NEEDED, PACKAGES, libfabric::PACKAGES, instructions::PACKAGES, machine].concat()) {
+    match apt::require(
+        &[NEEDED, PACKAGES, libfabric::PACKAGES, wheel::PACKAGES, instructions::PACKAGES, machine].concat(),
+    ) {
         Ok(()) => Ok(apt::Missing::default()),
         Err(failure) => {
             eprintln!("xtask: {failure}");
