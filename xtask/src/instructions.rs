@@ -1,5 +1,5 @@
 //! `cargo xtask instructions`: how many instructions an operation takes, beside its ceiling.
-//! Built on callgrind and the program `instructions` of tests/measured, which runs a named operation N times; the ceilings
+//! Built on callgrind and the program `instructions` of tests/measured, which runs a named operation N times, and then 2 N times; the ceilings
 //! are in tests/instructions.toml. Times move with the machine, these counts do not. Verbs transports run over the device in
 //! software, whose own instructions are not counted.
 
@@ -14,8 +14,10 @@ use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::fs;
+use std::num::NonZero;
 use std::path::Path;
-use std::thread;
+use std::sync::{Mutex, PoisonError};
+use std::thread::{self, available_parallelism};
 use std::time::Duration;
 
 /// What it needs beside cargo.
@@ -26,7 +28,7 @@ const PROGRAM: &str = "instructions";
 const LOOP: &str = "loop";
 /// Its exit status for an operation that the machine does not permit.
 const NOT_HERE: i32 = 77;
-/// A run has this many operations, and the other one twice as many. What happens every so many operations, such
+/// The first part of a run has this many operations, and the second one twice as many. What happens every so many operations, such
 /// as a batch of 64, is in both as often as it should.
 const OPERATIONS: u64 = 8192;
 const LIMIT: Duration = Duration::from_secs(600);
@@ -47,6 +49,12 @@ pub struct Options {
     /// Only operations whose names contain this
     #[arg(value_name = "NAME")]
     only: Option<String>,
+}
+
+impl Options {
+    fn chooses(&self, operation: &Operation) -> bool {
+        self.only.as_ref().is_none_or(|only| operation.name.contains(only.as_str()))
+    }
 }
 
 #[derive(Deserialize)]
@@ -85,22 +93,22 @@ pub fn run(workspace: &Workspace, options: &Options) -> Outcome {
     let list = output(command(program).arg("--list"), LIMIT)?;
     let known: BTreeMap<&str, bool> = list.lines().map(name_and_loop).collect();
     same_names(&known.keys().copied().collect(), &ceilings.operation)?;
-    let empty_loop = per_operation(program, LOOP)?.map_err(Failure::new)?;
+    let chosen: Vec<&Operation> =
+        ceilings.operation.iter().filter(|operation| options.chooses(operation)).collect();
+    let counts = count_all(program, &chosen)?;
+    let empty_loop = counts[LOOP].clone().map_err(Failure::new)?;
 
     let mut table = Table::new();
     table.load_style(UTF8_FULL_CONDENSED);
     table.set_header(["operation", "instructions", "ceiling", "UCX 1.23"]);
     let mut above = Vec::new();
-    for operation in &ceilings.operation {
-        if options.only.as_ref().is_some_and(|only| !operation.name.contains(only.as_str())) {
-            continue;
-        }
-        let counted = |name: &str| -> Outcome<Result<f64, String>> {
-            let share = if known[name] { empty_loop } else { 0.0 };
-            Ok(per_operation(program, name)?.map(|measured| measured - share))
+    for operation in chosen {
+        let counted = |name: &str| {
+            let share = if known.get(name).is_some_and(|has_loop| *has_loop) { empty_loop } else { 0.0 };
+            counts[name].clone().map(|measured| measured - share)
         };
-        let base = operation.above.as_deref().map_or(Ok(Ok(0.0)), &counted)?;
-        let measured = match (counted(&operation.name)?, base) {
+        let base = operation.above.as_deref().map_or(Ok(0.0), counted);
+        let measured = match (counted(&operation.name), base) {
             (Ok(measured), Ok(base)) => measured - base,
             (Err(reason), _) | (_, Err(reason)) => {
                 println!("{}: not counted: {reason}", operation.name);
@@ -152,18 +160,41 @@ fn same_names(program: &BTreeSet<&str>, ceilings: &[Operation]) -> Outcome {
     if differences.is_empty() { Ok(()) } else { Err(Failure::new(differences.join("\n"))) }
 }
 
-/// The difference of two runs, of what happens inside the program's function `measured`: what is rare or happens once
-/// is in both and cancels. Or why the machine does not permit the operation.
-fn per_operation(program: &Path, name: &str) -> Outcome<Result<f64, String>> {
-    let (short, long) = thread::scope(|scope| {
-        let long = scope.spawn(|| instructions(program, name, 2 * OPERATIONS));
-        (instructions(program, name, OPERATIONS), long.join())
-    });
-    let short = match short? {
-        Ok(short) => short,
+/// Instructions per operation, or why the machine does not permit it.
+type Count = Result<f64, String>;
+
+/// The counts of the operations, of what some of them are above, and of the empty loop; one for each processor at a time.
+fn count_all(program: &Path, chosen: &[&Operation]) -> Outcome<BTreeMap<String, Count>> {
+    let bases = chosen.iter().filter_map(|operation| operation.above.as_deref());
+    let names: BTreeSet<&str> =
+        chosen.iter().map(|operation| operation.name.as_str()).chain(bases).chain([LOOP]).collect();
+    let waiting = Mutex::new(names.into_iter());
+    let next = || waiting.lock().unwrap_or_else(PoisonError::into_inner).next();
+    let count_some = || {
+        let mut counts = Vec::new();
+        while let Some(name) = next() {
+            counts.push((name.to_owned(), per_operation(program, name)?));
+        }
+        Outcome::Ok(counts)
+    };
+    thread::scope(|scope| {
+        let threads: Vec<_> =
+            (0..available_parallelism().map_or(1, NonZero::get)).map(|_| scope.spawn(count_some)).collect();
+        let mut counts = BTreeMap::new();
+        for thread in threads {
+            counts.extend(thread.join().map_err(|_| Failure::new("a thread that counts failed"))??);
+        }
+        Ok(counts)
+    })
+}
+
+/// The difference of the two parts of a run, of what happens inside the program's function `measured`: what is rare or happens once
+/// is in both and cancels.
+fn per_operation(program: &Path, name: &str) -> Outcome<Count> {
+    let [short, long] = match instructions(program, name)? {
+        Ok(parts) => parts,
         Err(reason) => return Ok(Err(reason)),
     };
-    let long = long.map_err(|_| Failure::new("the thread that counts failed"))??.map_err(Failure::new)?;
     let difference = long.checked_sub(short).ok_or_else(|| {
         Failure::new(format!(
             "`{name}`: {OPERATIONS} operations took {short} instructions, twice as many {long}"
@@ -172,34 +203,42 @@ fn per_operation(program: &Path, name: &str) -> Outcome<Result<f64, String>> {
     Ok(Ok(difference as f64 / OPERATIONS as f64))
 }
 
-fn instructions(program: &Path, name: &str, count: u64) -> Outcome<Result<u64, String>> {
-    let profile =
-        tempfile::NamedTempFile::new().context(|| "cannot create a file for callgrind".to_owned())?;
+/// What the two parts of a run took.
+fn instructions(program: &Path, name: &str) -> Outcome<Result<[u64; 2], String>> {
+    let place = tempfile::tempdir().context(|| "cannot make a directory for callgrind".to_owned())?;
+    // Callgrind writes the first part beside the file that it is given, under its name and a number.
+    let last = place.path().join("profile");
+    let first = place.path().join("profile.1");
     let is_verbs = name.contains(VERBS);
     let mut callgrind = command("valgrind");
     callgrind.args(["--tool=callgrind", "--compress-strings=no", "--compress-pos=no"]);
-    callgrind.arg(format!("--callgrind-out-file={}", profile.path().display()));
-    callgrind.arg("--toggle-collect=measured").arg(program);
-    callgrind.args([name, &count.to_string()]).env("GLIBC_TUNABLES", TUNABLES);
+    callgrind.arg(format!("--callgrind-out-file={}", last.display()));
+    callgrind.args(["--toggle-collect=measured", "--dump-before=second_part"]).arg(program);
+    callgrind.args([name, &OPERATIONS.to_string()]).env("GLIBC_TUNABLES", TUNABLES);
     if is_verbs {
         // All that the device does happens in calls of the program.
         callgrind.env("SOFTVERBS_NAME", "mlx5_0").env("SOFTVERBS_THREAD", "no");
     }
     let (status, _, log) = capture(&mut callgrind, LIMIT)?;
-    let Some(count) = collected(&log).filter(|_| status.success()) else {
-        if status.code() == Some(NOT_HERE) {
-            return Ok(Err(reason(&log).to_owned()));
-        }
+    if status.code() == Some(NOT_HERE) {
+        return Ok(Err(reason(&log).to_owned()));
+    }
+    if !status.success() {
         return Err(Failure::new(format!("`{}` failed: {status}\n{log}", line(&callgrind))));
+    }
+    let part = |path: &Path| {
+        let profile = fs::read_to_string(path).context(|| format!("`{}`: no profile", line(&callgrind)))?;
+        let count = collected(&profile)
+            .ok_or_else(|| Failure::new(format!("`{}`: a profile without a count", line(&callgrind))))?;
+        if !is_verbs {
+            return Ok(count);
+        }
+        match count.checked_sub(in_device(&profile)) {
+            Some(own) if own < count => Ok(own),
+            _ => Err(Failure::new(format!("`{name}`: the device's calls are not in callgrind's file"))),
+        }
     };
-    if !is_verbs {
-        return Ok(Ok(count));
-    }
-    let profile = fs::read_to_string(profile.path()).context(|| "cannot read callgrind's file".to_owned())?;
-    match count.checked_sub(in_device(&profile)) {
-        Some(own) if own < count => Ok(Ok(own)),
-        _ => Err(Failure::new(format!("`{name}`: the device's calls are not in callgrind's file"))),
-    }
+    Ok(Ok([part(&first)?, part(&last)?]))
 }
 
 /// What the calls of the device cost, with all that they call: the sum of these lines of callgrind's file, each behind the line `calls=` of
@@ -226,10 +265,9 @@ fn reason(log: &str) -> &str {
     said.map_or("it does not say why", |(_, reason)| reason)
 }
 
-/// The count in callgrind's line `==PID== Collected : COUNT`.
-fn collected(log: &str) -> Option<u64> {
-    let line = log.lines().find_map(|line| line.split_once("Collected :"))?;
-    line.1.trim().parse().ok()
+/// The count in the line `summary: COUNT` of callgrind's file.
+fn collected(profile: &str) -> Option<u64> {
+    profile.lines().find_map(|line| line.strip_prefix("summary: "))?.trim().parse().ok()
 }
 
 #[cfg(test)]
@@ -255,10 +293,9 @@ mod tests {
     }
 
     #[test]
-    fn the_count_is_read_from_callgrinds_log() {
-        let log = "==7== Events    : Ir\n==7== Collected : 176023\n==7== \n";
-        assert_eq!(collected(log), Some(176_023));
-        assert_eq!(collected("==7== no summary"), None);
+    fn the_count_is_read_from_callgrinds_file() {
+        assert_eq!(collected("part: 1\nevents: Ir\nsummary: 176023\n\nfn=main\n"), Some(176_023));
+        assert_eq!(collected("part: 1\nevents: Ir\n"), None);
     }
 
     #[test]

@@ -238,12 +238,6 @@ impl Workspace {
         self.run_build(cargo().args(arguments))
     }
 
-    /// Builds the programs and plugins that people run.
-    pub fn build_for_people(&self, profile: &str) -> Outcome<Built> {
-        let packages = self.program_packages().chain(self.plugin_packages());
-        self.build_packages(profile, packages.map(|package| package.name.as_str()))
-    }
-
     /// Builds packages, by their names.
     pub fn build_packages<'a>(
         &self,

@@ -125,7 +125,8 @@ fn run(options: &Options) -> Outcome<u8> {
     }
     apt::require(PACKAGES)?;
     let table = Table::read(&workspace.root().join("tests/compare.toml"))?;
-    let built = workspace.build_for_people("release")?;
+    // As the older build was made, too.
+    let built = workspace.build(&["build", "--release"])?;
     let ours = built.program(PROGRAM)?.with_file_name("");
     let floors = workspace.target().join("floors");
     measure::compile_floors(&workspace.root().join(FLOORS), &floors)?;

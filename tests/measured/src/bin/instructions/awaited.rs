@@ -14,7 +14,7 @@ use uct_core::{IfaceOptions, Memory, Worker};
 use uct_net::local::{Connection, Net, RemoteMemory};
 use uct_net::{Block, Blocks, NetOptions, Wait};
 
-use crate::{BURST, PATIENCE, RING, STREAM, STREAMS, count, count_loop};
+use crate::{BURST, PATIENCE, RING, STREAM, STREAMS, count, count_loop, in_two_parts};
 
 const TRANSPORT: (&str, &str) = ("posix", "memory");
 pub type Operation = fn(&Pair, u64);
@@ -47,16 +47,12 @@ struct Shared {
     _owned: Memory,
 }
 
-pub fn run(name: &str, operations: &str) -> Result<(), Box<dyn std::error::Error>> {
+pub fn run(name: &str, count: &str) -> Result<(), Box<dyn std::error::Error>> {
     let known = OPERATIONS.iter().find(|known| known.0 == name).ok_or("no such operation")?;
     let (_, _, run, batch) = known;
-    let operations = operations.parse::<u64>()?;
-    let batch = operations.min(*batch);
     let pair = Pair::new()?;
     pair.stream();
-    for _ in 0..operations / batch {
-        run(&pair, batch);
-    }
+    in_two_parts(count, *batch, |batch| run(&pair, batch))?;
     // The end of a connection takes both sides, which are in this thread.
     std::mem::forget(pair);
     Ok(())

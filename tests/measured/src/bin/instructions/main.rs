@@ -1,4 +1,4 @@
-//! Runs a named operation N times, for callgrind: `cargo xtask instructions` counts what happens inside [`measured`].
+//! Runs a named operation N times, and then 2 N times, for callgrind: `cargo xtask instructions` counts what happens inside [`measured`].
 //!
 //! Both ends of a transport are in this process, one worker each, so that a count is the same on every run. What is not
 //! to be counted (the other end's share, or setting up) happens outside of `measured`. Only `cma`, which is about memory of
@@ -51,6 +51,26 @@ const NOT_HERE: u8 = 77;
 #[inline(never)]
 extern "C" fn measured(batch: &mut Batch<'_>) {
     (batch.run)();
+}
+
+/// Where callgrind writes down what the first part took. It has to be found by its name.
+#[unsafe(no_mangle)]
+#[inline(never)]
+extern "C" fn second_part() {
+    black_box(());
+}
+
+/// Runs so many operations, and then twice as many, in calls of `run` with at most `most`.
+fn in_two_parts(count: &str, most: u64, mut run: impl FnMut(u64)) -> Result<(), Box<dyn std::error::Error>> {
+    let count = count.parse::<u64>()?;
+    let mut part = |operations: u64| {
+        let batch = operations.min(most);
+        (0..operations / batch).for_each(|_| run(batch));
+    };
+    part(count);
+    second_part();
+    part(2 * count);
+    Ok(())
 }
 
 /// The operations of one batch.
@@ -257,8 +277,6 @@ fn run(name: &str, count: &str) -> Result<(), Box<dyn std::error::Error>> {
     let (_, batch) =
         names.iter().find(|known| known.0 == operation).ok_or("not watched on this transport")?;
     let (_, _, run) = OPERATIONS.iter().find(|known| known.0 == operation).ok_or("no such operation")?;
-    let count = count.parse::<u64>()?;
-    let batch = count.min(*batch);
     let other = (transport == ELSEWHERE).then(Elsewhere::start).transpose()?;
     let pair = match &other {
         Some(other) => Pair::to(other, transport, device)?,
@@ -266,16 +284,11 @@ fn run(name: &str, count: &str) -> Result<(), Box<dyn std::error::Error>> {
     };
     // The first operations find cold pools and unfinished connections.
     run(&pair, BURST);
-    for _ in 0..count / batch {
-        run(&pair, batch);
-    }
-    Ok(())
+    in_two_parts(count, *batch, |batch| run(&pair, batch))
 }
 
 fn empty_loop(count: &str) -> Result<(), Box<dyn std::error::Error>> {
-    let count: u64 = count.parse()?;
-    count_loop!(count, [], black_box(()));
-    Ok(())
+    in_two_parts(count, ALL, |count| count_loop!(count, [], black_box(())))
 }
 
 impl Pair {
