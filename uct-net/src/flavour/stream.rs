@@ -10,6 +10,12 @@ use crate::error::Result;
 /// Most messages without bytes that one poll skips: a peer may send them faster than they are skipped.
 const MAX_EMPTY: usize = 64;
 
+/// Bytes of a stream that count as one operation where others have their turn behind so many: a turn is a system call and more, and what a
+/// short write costs is a fraction of that.
+const SHARE: usize = 1024;
+/// What a write or a message counts at least.
+const LEAST: usize = 64;
+
 /// A connection as a stream of bytes. Features `futures-io` and `tokio` add the traits `AsyncRead` and `AsyncWrite` of these crates. A poll
 /// never blocks. Dropping the stream drops the connection.
 #[derive(Debug)]
@@ -18,11 +24,13 @@ pub struct Stream<C: Flavour> {
     /// What was received and not read yet, from `read` on.
     message: Option<C::Message>,
     read: usize,
+    /// Bytes since the last operation was counted.
+    uncounted: usize,
 }
 
 impl<C: Flavour> Stream<C> {
     pub(crate) fn new(connection: C) -> Stream<C> {
-        Stream { connection, message: None, read: 0 }
+        Stream { connection, message: None, read: 0, uncounted: SHARE }
     }
 
     /// The connection that it uses.
@@ -50,9 +58,12 @@ impl<C: Flavour> Stream<C> {
                 context.waker().wake_by_ref();
                 return Poll::Pending;
             }
-            ready!(self.connection.poll_turn(context));
+            ready!(self.poll_turn(context));
             match ready!(self.connection.poll_message(context)) {
-                Ok(message) => self.message = Some(message),
+                Ok(message) => {
+                    self.count(message.len());
+                    self.message = Some(message);
+                }
                 Err(error) if error.is_closed_by_peer() => return Poll::Ready(Ok(&[])),
                 Err(error) => return Poll::Ready(Err(error)),
             }
@@ -74,8 +85,12 @@ impl<C: Flavour> Stream<C> {
         if bytes.is_empty() {
             return Poll::Ready(Ok(0));
         }
-        ready!(self.connection.poll_turn(context));
-        self.connection.poll_write(bytes, context)
+        ready!(self.poll_turn(context));
+        let written = self.connection.poll_write(bytes, context);
+        if let Poll::Ready(Ok(count)) = written {
+            self.count(count);
+        }
+        written
     }
 
     /// Done when the transport has everything that was written.
@@ -86,5 +101,18 @@ impl<C: Flavour> Stream<C> {
     /// Ends the direction from this side to the peer, which reads what was written and then the end. Reading continues.
     pub fn poll_shutdown(&mut self, context: &mut Context<'_>) -> Poll<Result> {
         self.connection.poll_shutdown(context)
+    }
+
+    /// Whether it may go on, as [`Flavour::poll_turn`] of a connection's operations.
+    fn poll_turn(&mut self, context: &mut Context<'_>) -> Poll<()> {
+        if self.uncounted >= SHARE {
+            ready!(self.connection.poll_turn(context));
+            self.uncounted = 0;
+        }
+        Poll::Ready(())
+    }
+
+    fn count(&mut self, bytes: usize) {
+        self.uncounted += bytes.clamp(LEAST, SHARE);
     }
 }

@@ -92,6 +92,28 @@ fn a_loop_of_messages_leaves_others_their_turn() {
     );
 }
 
+#[test]
+fn a_loop_of_short_writes_leaves_others_their_turn() {
+    pair(
+        support::patient(),
+        async |_net, mut listener| {
+            let mut stream = listener.accept().await?.accept().await?.into_stream();
+            let mut buffer = [0; 4096];
+            while poll_fn(|context| stream.poll_read(context, &mut buffer)).await? > 0 {}
+            Ok(())
+        },
+        async |net, address| {
+            let connection = net.connect(address).require("posix/memory").await?;
+            let mut stream = connection.into_stream();
+            let write = async || poll_fn(|context| stream.poll_write(context, &[7; 64])).await.map(drop);
+            let most = greedy(write, 50).await?;
+            // 16 of them count as one operation.
+            assert!(most <= 16 * TURN, "{most} writes in a row");
+            Ok(())
+        },
+    );
+}
+
 /// A future that is polled when its own waker was called, and how often that was.
 struct Task<'a> {
     future: Option<Pin<Box<dyn Future<Output = Result<()>> + 'a>>>,
