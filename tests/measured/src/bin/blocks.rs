@@ -7,14 +7,12 @@
 //! processors of their own by `taskset`, where there is one.
 
 use std::error::Error;
-use std::future::Future;
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
-use std::pin::{Pin, pin};
 use std::process::{Child, Command, ExitCode, Stdio};
-use std::task::Poll;
 use std::time::{Duration, Instant};
 
+use futures_util::stream::{FuturesUnordered, StreamExt};
 use uct_core::{Block as Piece, Completion, Context, Memory};
 use uct_net::local::{Connection, Net, RemoteMemory};
 use uct_net::{Block, Blocks, NetOptions, Wait};
@@ -299,109 +297,23 @@ impl Bench {
         }
     }
 
-    /// Futures of single operations, so many at once.
+    /// Futures of single operations, so many at once: each is polled when it was woken, as by an executor or `join_all`.
     fn by_hand(&mut self, window: usize, is_read: bool) -> Outcome<Duration> {
         let begun = Instant::now();
         let mut next = self.blocks.iter();
-        let mut running: Vec<Pin<Box<dyn Future<Output = uct_net::Result>>>> = Vec::new();
-        self.net.block_on(std::future::poll_fn(|context| {
-            loop {
-                while running.len() < window
-                    && let Some(block) = next.next()
-                {
-                    running.push(Box::pin(self.one(block, is_read)));
-                }
-                let before = running.len();
-                let mut failed = None;
-                running.retain_mut(|future| match future.as_mut().poll(context) {
-                    Poll::Ready(outcome) => {
-                        failed = failed.take().or(outcome.err());
-                        false
-                    }
-                    Poll::Pending => true,
-                });
-                if let Some(error) = failed {
-                    return Poll::Ready(Err(error));
-                }
-                match running.len() {
-                    0 if before == 0 => return Poll::Ready(Ok(())),
-                    left if left == before => return Poll::Pending,
-                    _ => {}
-                }
+        let mut running: FuturesUnordered<_> =
+            next.by_ref().take(window).map(|block| self.one(block, is_read)).collect();
+        self.net.block_on(async {
+            while let Some(outcome) = running.next().await {
+                outcome?;
+                running.extend(next.next().map(|block| self.one(block, is_read)));
             }
-        }))?;
+            Ok::<_, uct_net::Error>(())
+        })?;
         Ok(begun.elapsed())
     }
 
-    /// A task for each block, as an executor or `join_all` has it: each is polled when its own waker is called.
     fn at_once(&mut self, is_read: bool) -> Outcome<Duration> {
-        let begun = Instant::now();
-        let mut tasks: Vec<_> =
-            self.blocks.iter().map(|block| tasks::Task::new(self.one(block, is_read))).collect();
-        let mut all = pin!(tasks::all(&mut tasks));
-        self.net.block_on(&mut all)?;
-        Ok(begun.elapsed())
-    }
-}
-
-/// Futures that are polled together, each when it was woken.
-mod tasks {
-    use std::pin::Pin;
-    use std::sync::atomic::{AtomicBool, Ordering};
-    use std::sync::{Arc, Mutex};
-    use std::task::{Context, Poll, Wake, Waker};
-
-    type Boxed = Pin<Box<dyn Future<Output = uct_net::Result>>>;
-
-    pub struct Task {
-        future: Option<Boxed>,
-        flag: Arc<Flag>,
-    }
-
-    struct Flag {
-        is_woken: AtomicBool,
-        outer: Mutex<Option<Waker>>,
-    }
-
-    impl Wake for Flag {
-        fn wake(self: Arc<Self>) {
-            // SYNC: what made it ready is seen by the poll that takes the flag.
-            self.is_woken.store(true, Ordering::Release);
-            if let Some(outer) = self.outer.lock().unwrap().take() {
-                outer.wake();
-            }
-        }
-    }
-
-    impl Task {
-        pub fn new(future: impl Future<Output = uct_net::Result> + 'static) -> Task {
-            let flag = Flag { is_woken: AtomicBool::new(true), outer: Mutex::new(None) };
-            Task { future: Some(Box::pin(future)), flag: Arc::new(flag) }
-        }
-    }
-
-    /// Ready when all are.
-    pub fn all(tasks: &mut [Task]) -> impl Future<Output = uct_net::Result> {
-        std::future::poll_fn(move |context| {
-            let mut is_pending = false;
-            for task in tasks.iter_mut() {
-                let Some(future) = &mut task.future else { continue };
-                *task.flag.outer.lock().unwrap() = Some(context.waker().clone());
-                // SYNC: pairs with `wake`.
-                if !task.flag.is_woken.swap(false, Ordering::Acquire) {
-                    is_pending = true;
-                    continue;
-                }
-                let waker = Waker::from(Arc::clone(&task.flag));
-                match future.as_mut().poll(&mut Context::from_waker(&waker)) {
-                    Poll::Ready(outcome) => {
-                        outcome?;
-                        task.future = None;
-                    }
-                    Poll::Pending => is_pending = true,
-                }
-            }
-            if is_pending { Poll::Pending } else { Poll::Ready(Ok(())) }
-        })
+        self.by_hand(usize::MAX, is_read)
     }
 }
