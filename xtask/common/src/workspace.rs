@@ -20,6 +20,8 @@ pub const BUILD_LIMIT: Duration = Duration::from_secs(3600);
 pub const CONFORMANCE: &str = "uct-conformance";
 /// The package of the provider for libfabric.
 const PROVIDER: &str = "uct-fi";
+/// The package of UCT's vocabulary for C.
+const COMPAT: &str = "uct-compat";
 /// The package with the programs that are measured, in release builds.
 const MEASURED: &str = "uct-measured";
 
@@ -57,6 +59,8 @@ pub struct Built {
     pub libraries: BTreeSet<PathBuf>,
     /// The provider for libfabric, a shared library.
     pub provider: Option<PathBuf>,
+    /// The library of UCT's vocabulary for C, as cargo calls it.
+    pub compat: Option<PathBuf>,
     /// Test programs, if tests were built.
     pub tests: Vec<TestProgram>,
 }
@@ -147,9 +151,9 @@ impl Workspace {
         self.members_making(&["transports"], TargetKind::CDyLib)
     }
 
-    /// The package of the provider for libfabric.
-    fn provider_package(&self) -> impl Iterator<Item = &Package> {
-        self.members().filter(|package| package.name == PROVIDER)
+    /// The package of that name, if it is one of this workspace.
+    fn package_named(&self, name: &str) -> impl Iterator<Item = &Package> {
+        self.members().filter(move |package| package.name == name)
     }
 
     /// What people run and load, of a build that made more.
@@ -166,8 +170,11 @@ impl Workspace {
             stem(path).strip_prefix("lib").is_some_and(|name| names.contains(name))
         };
         built.libraries = built.plugins.iter().filter(|path| is_of(path, &libraries)).cloned().collect();
-        let provider = names(&mut self.provider_package());
-        built.provider = built.plugins.iter().find(|path| is_of(path, &provider)).cloned();
+        let library = |package| {
+            let names = names(&mut self.package_named(package));
+            built.plugins.iter().find(|path| is_of(path, &names)).cloned()
+        };
+        (built.provider, built.compat) = (library(PROVIDER), library(COMPAT));
         built.plugins.retain(|path| is_of(path, &plugins));
         built
     }
@@ -196,7 +203,8 @@ impl Workspace {
 
     /// The crates from elsewhere that programs and plugins are made of, by name and version.
     pub fn linked_crates(&self) -> Vec<&Package> {
-        let roots = self.program_packages().chain(self.plugin_packages()).chain(self.provider_package());
+        let libraries = [PROVIDER, COMPAT].into_iter().flat_map(|name| self.package_named(name));
+        let roots = self.program_packages().chain(self.plugin_packages()).chain(libraries);
         let mut next: Vec<&PackageId> = roots.map(|package| &package.id).collect();
         let mut found = BTreeSet::new();
         let nodes = self.metadata.resolve.iter().flat_map(|resolve| &resolve.nodes);

@@ -3,7 +3,7 @@
 
 use crate::apt::{self, Package};
 use crate::failure::{Context, Failure, Outcome};
-use crate::install::{self, DOC, Tree};
+use crate::install::{self, COMPAT_LIBRARY, DOC, Tree};
 use crate::process::{command, output, run as run_command};
 use crate::workspace::Workspace;
 use std::fs;
@@ -100,7 +100,8 @@ fn depends(directory: &Path, files: &[PathBuf]) -> Outcome<String> {
     fs::write(&control, "Source: uct\n\nPackage: uct\nArchitecture: any\n")
         .context(|| format!("cannot write {}", control.display()))?;
     let linked = |file: &&PathBuf| {
-        file.extension().is_some_and(|it| it == "so") || file.parent().is_some_and(|it| it.ends_with("bin"))
+        let is_library = file.extension().is_some_and(|it| it == "so") || file.ends_with(COMPAT_LIBRARY);
+        !file.is_symlink() && is_library || file.parent().is_some_and(|it| it.ends_with("bin"))
     };
     let mut shlibdeps = command("dpkg-shlibdeps");
     shlibdeps.arg("-O").args(files.iter().filter(linked)).current_dir(directory);

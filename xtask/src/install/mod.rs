@@ -5,10 +5,12 @@ mod libfabric;
 mod notices;
 mod softverbs;
 mod tree;
+mod uct_compat;
 
 pub use libfabric::{LIBFABRIC, SHADOWS};
 pub use softverbs::{SOFTVERBS, libraries as softverbs_libraries};
 pub use tree::Tree;
+pub use uct_compat::{COMPAT_EXAMPLE, COMPAT_LIBRARY};
 
 use crate::apt::{self, Package};
 use crate::failure::{Context, Failure, Outcome};
@@ -105,6 +107,7 @@ pub fn fill(workspace: &Workspace, built: &Built, tree: &mut Tree) -> Outcome {
     }
     softverbs::fill(workspace, built, tree)?;
     libfabric::fill(built, tree)?;
+    uct_compat::fill(workspace, built, tree)?;
     tree.copy(&workspace.root().join("uct-core/abi/include/uct_abi.h"), "include", "uct_abi.h")?;
     tree.write("lib/pkgconfig", "uct.pc", pkg_config(workspace.version()).as_bytes())?;
     pages(workspace, built, tree)?;

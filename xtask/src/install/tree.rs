@@ -7,7 +7,7 @@ use crate::process::{command, output};
 use std::collections::BTreeMap;
 use std::fs::{self, DirBuilder, Permissions};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt, PermissionsExt};
+use std::os::unix::fs::{DirBuilderExt, PermissionsExt, symlink};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -94,6 +94,17 @@ impl Tree {
             let mut strip = command("strip");
             output(strip.args(options).arg("-o").arg(path).arg(from), LIMIT).map(drop)
         })
+    }
+
+    /// Makes a symbolic link to a file of the same directory.
+    pub fn link(&mut self, target: &str, directory: &str, name: &str) -> Outcome {
+        let directory = self.directory(directory)?;
+        let (temporary, path) = (directory.join(TEMPORARY), directory.join(name));
+        symlink(target, &temporary)
+            .and_then(|()| fs::rename(&temporary, &path))
+            .map_err(|error| refused(&path, &error))?;
+        self.written.entry(directory).or_default().push(name.to_owned());
+        Ok(())
     }
 
     /// What is where, a directory a line.

@@ -4,7 +4,7 @@
 
 use crate::apt::{self, Package};
 use crate::failure::{Context, Failure, Outcome};
-use crate::install::{self, DOC, LIBFABRIC, PLUGINS, Profile, SHADOWS, SOFTVERBS, Tree};
+use crate::install::{self, COMPAT_EXAMPLE, DOC, LIBFABRIC, PLUGINS, Profile, SHADOWS, SOFTVERBS, Tree};
 use crate::man::PROGRAMS;
 use crate::process::{capture, command, output, run as run_command};
 use crate::steps::Verdict;
@@ -96,6 +96,7 @@ pub fn run(workspace: &Workspace) -> Outcome {
     every_plugin(workspace, &installed.prefix().join(PLUGINS), &seen)?;
     softverbs(&installed)?;
     libfabric(&installed)?;
+    vocabulary_of_uct(&installed)?;
     plugin_in_c(&installed)?;
     plugin_in_cxx(&installed)
 }
@@ -136,6 +137,22 @@ fn libfabric(installed: &Installed) -> Outcome {
         has(&found, &[&format!("provider: {name}\n"), "domain: uct", words])?;
     }
     Ok(())
+}
+
+/// As somebody does who has a program for UCX's UCT: with a copy of the installed example, make and pkg-config.
+fn vocabulary_of_uct(installed: &Installed) -> Outcome {
+    let example = installed.prefix().join(DOC).join(COMPAT_EXAMPLE);
+    let work = installed.place.path().join("vocabulary");
+    fs::create_dir(&work).context(|| format!("cannot make {}", work.display()))?;
+    for file in ["Makefile", "hello_uct.c"] {
+        fs::copy(example.join(file), work.join(file)).context(|| format!("cannot copy {file}"))?;
+    }
+    let mut make = command("make");
+    make.env("PKG_CONFIG_PATH", installed.prefix().join("lib/pkgconfig")).current_dir(&work);
+    run_command(make.env("CFLAGS", "-O1 -Werror"), LIMIT)?;
+    let mut hello = command(work.join("hello_uct"));
+    hello.env_clear().env("LD_LIBRARY_PATH", installed.prefix().join("lib"));
+    has(&output(hello.args(["-t", "self", "-d", "memory"]), LIMIT)?, &["Received over self/memory: Hello"])
 }
 
 /// As an author does: with a copy of the installed example, make and pkg-config.
