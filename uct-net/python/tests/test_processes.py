@@ -44,6 +44,7 @@ class Processes(unittest.TestCase):
     @unittest.skipUnless(MODULES, "UCT_TEST_VERBS_MODULES does not name the plugins of the verbs transports")
     def test_they_talk_over_verbs(self):
         settings = {"UCT_IB_LIBRARY": "soft", "SOFTVERBS_NAME": "mlx5_0", "UCT_RC_VERBS_RX_QUEUE_LEN": "512"}
+        settings["UCT_NET_DEVICES"] = "lo,mlx5_0:1"
         self.talk("rc_verbs", UCT_MODULE_DIR=MODULES, UCT_MODULES="self,shm,tcp,rc_verbs", **settings)
 
     def test_the_death_of_the_peer_is_an_exception(self):
