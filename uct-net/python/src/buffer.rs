@@ -60,6 +60,8 @@ impl Target {
 fn contiguous(object: &Bound<'_, PyAny>) -> PyResult<PyUntypedBuffer> {
     let buffer = match PyUntypedBuffer::get(object) {
         Ok(buffer) => buffer,
+        // One with a buffer that it does not give now, such as a view that was released, says so itself.
+        Err(refused) if !refused.is_instance_of::<PyTypeError>(object.py()) => return Err(refused),
         Err(_) if has_dlpack(object)? => PyUntypedBuffer::get(&from_dlpack(object)?)?,
         Err(_) => {
             let text = format!(

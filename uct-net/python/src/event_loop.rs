@@ -48,20 +48,24 @@ impl EventLoops {
     ) -> PyResult<Bound<'py, EventLoop>> {
         static RUNNING: PyOnceLock<Py<PyAny>> = PyOnceLock::new();
         let running = RUNNING.import(py, "asyncio", "get_running_loop")?.call0()?;
-        let known = lock(&self.0).iter().find_map(|(weak, event_loop)| {
-            let is_it = weak.bind(py).upgrade().is_some_and(|other| other.is(&running));
-            is_it.then(|| event_loop.clone_ref(py))
-        });
-        if let Some(known) = known {
-            return Ok(known.into_bound(py));
+        let known = self.known(py);
+        let is_it = |weak: &Bound<'_, PyWeakrefReference>| weak.upgrade().is_some_and(|it| it.is(&running));
+        if let Some((_, known)) = known.iter().find(|(weak, _)| is_it(weak)) {
+            return Ok(known.clone());
         }
         let made = EventLoop::new(py, &running, driven())?;
-        let mut all = lock(&self.0);
-        let gone: Vec<_> = all.extract_if(.., |(weak, _)| weak.bind(py).upgrade().is_none()).collect();
-        all.push((PyWeakrefReference::new(&running)?.unbind(), made.clone().unbind()));
-        drop(all);
-        drop(gone);
+        let weak = PyWeakrefReference::new(&running)?;
+        let open =
+            known.into_iter().filter(|(weak, _)| weak.upgrade().is_some()).chain([(weak, made.clone())]);
+        let open = open.map(|(weak, event_loop)| (weak.unbind(), event_loop.unbind())).collect();
+        let before = std::mem::replace(&mut *lock(&self.0), open);
+        drop(before);
         Ok(made)
+    }
+
+    /// All of them. Under the lock no object is asked or dropped: that may run code of Python, and threads that wait for the lock.
+    fn known<'py>(&self, py: Python<'py>) -> Vec<(Bound<'py, PyWeakrefReference>, Bound<'py, EventLoop>)> {
+        lock(&self.0).iter().map(|(weak, it)| (weak.bind(py).clone(), it.bind(py).clone())).collect()
     }
 
     /// The net has ended: wakes whom that concerns, and takes the descriptor out of the loop that runs in this thread. Other loops keep theirs until

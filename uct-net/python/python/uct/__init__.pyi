@@ -1,7 +1,9 @@
 """Connections by address, messages and remote memory: each call blocks the calling thread, and no other one."""
 
-from collections.abc import Buffer, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, Literal, Protocol, Self, TypedDict
+
+from typing_extensions import Buffer
 
 from . import aio as aio
 from .errors import Closed as Closed
