@@ -4,6 +4,7 @@ import contextlib
 import os
 import subprocess
 import sys
+import threading
 import unittest
 from pathlib import Path
 
@@ -13,6 +14,7 @@ HERE = Path(__file__).resolve().parent
 EXAMPLES = HERE.parent / "examples"
 #: For a machine on which nothing gets a processor for long.
 LIMIT = 60.0
+PATIENT = {"handshake_timeout": LIMIT / 2, "lane_timeout": LIMIT / 3, "connect_timeout": LIMIT}
 
 try:
     import numpy
@@ -25,10 +27,9 @@ with_numpy = unittest.skipUnless(numpy, "NumPy is not installed")
 @contextlib.contextmanager
 def pair(transport="posix", **settings):
     """Two connected ends in this process, each of a net of its own."""
-    with uct.Net(require=transport, **settings) as left, uct.Net(require=transport, **settings) as right:
+    settings = {"require": transport, **PATIENT, **settings}
+    with uct.Net(**settings) as left, uct.Net(**settings) as right:
         with left.listen("127.0.0.1:0") as listener:
-            import threading
-
             accepted = []
             accepting = threading.Thread(target=lambda: accepted.append(listener.accept(LIMIT)))
             accepting.start()
@@ -42,7 +43,8 @@ def program(*arguments, **environment):
     """A process of the same Python, whose output is read."""
     return subprocess.Popen(
         [sys.executable, *map(str, arguments)],
-        env={**os.environ, **environment},
+        # Later versions of Python warn of a fork while there are threads.
+        env={**os.environ, "PYTHONWARNINGS": "ignore", **environment},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,

@@ -5,10 +5,11 @@ import sys
 import uct
 
 LIMIT = 60
+PATIENT = {"handshake_timeout": LIMIT / 2, "lane_timeout": LIMIT / 3, "connect_timeout": LIMIT}
 
 
 def serve():
-    with uct.Net() as net, net.listen("127.0.0.1:0") as listener:
+    with uct.Net(**PATIENT) as net, net.listen("127.0.0.1:0") as listener:
         print(listener.address, flush=True)
         with listener.accept(LIMIT) as connection:
             for message in connection:
@@ -16,7 +17,7 @@ def serve():
 
 
 def call(address, transport):
-    with uct.Net(require=transport) as net, net.connect(address) as connection:
+    with uct.Net(require=transport, **PATIENT) as net, net.connect(address) as connection:
         for length in (0, 1, 8, 5000, 300_000):
             message = bytes(range(256)) * (length // 256 + 1)
             connection.send(message[:length], LIMIT)

@@ -8,13 +8,14 @@ import unittest
 import weakref
 
 import uct
-from support import LIMIT, numpy, with_numpy
+from support import LIMIT, PATIENT, numpy, with_numpy
 from uct import aio
 
 
 @contextlib.asynccontextmanager
 async def pair(transport="posix", **settings):
-    async with aio.Net(require=transport, **settings) as left, aio.Net(require=transport, **settings) as right:
+    settings = {"require": transport, **PATIENT, **settings}
+    async with aio.Net(**settings) as left, aio.Net(**settings) as right:
         async with await left.listen("127.0.0.1:0") as listener:
             here, there = await asyncio.gather(listener.accept(), right.connect(listener.address))
         async with here, there:
@@ -97,7 +98,7 @@ class Awaited(unittest.IsolatedAsyncioTestCase):
             await counting
 
     async def test_many_connections_at_once(self):
-        async with aio.Net() as net:
+        async with aio.Net(**PATIENT) as net:
             listener = await net.listen("127.0.0.1:0")
 
             async def answer(connection):
@@ -199,7 +200,7 @@ class Awaited(unittest.IsolatedAsyncioTestCase):
 
 class Loops(unittest.TestCase):
     def test_a_net_serves_one_loop_after_another(self):
-        net = aio.Net()
+        net = aio.Net(**PATIENT)
         listener = asyncio.run(self.listen(net))
         for number in range(3):
             asyncio.run(self.exchange(net, listener, number))
@@ -224,7 +225,7 @@ class Loops(unittest.TestCase):
             async with await net.listen("127.0.0.1:0") as listener:
                 await listener.accept()
 
-        net = aio.Net()
+        net = aio.Net(**PATIENT)
         loop = asyncio.new_event_loop()
         task = loop.create_task(wait())
         for _ in range(20):

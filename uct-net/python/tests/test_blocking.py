@@ -8,7 +8,7 @@ import unittest
 import weakref
 
 import uct
-from support import LIMIT, numpy, pair, with_numpy
+from support import LIMIT, PATIENT, numpy, pair, with_numpy
 
 
 class Messages(unittest.TestCase):
@@ -105,7 +105,7 @@ class Messages(unittest.TestCase):
             self.assertEqual(received, [b"now"])
 
     def test_private_data_and_the_explanation(self):
-        with uct.Net(tls=["posix", "tcp"]) as net, net.listen("127.0.0.1:0") as listener:
+        with uct.Net(tls=["posix", "tcp"], **PATIENT) as net, net.listen("127.0.0.1:0") as listener:
             accepted = []
             accepting = threading.Thread(target=lambda: accepted.append(listener.accept(LIMIT)))
             accepting.start()
@@ -139,10 +139,13 @@ class Errors(unittest.TestCase):
             self.assertEqual(there.recv(LIMIT), b"in time")
 
     def test_bad_arguments_are_named(self):
+        released = memoryview(b"view")
+        released.release()
         with pair() as (net, here, _, _):
             for kind, words, use in (
                 (TypeError, "bytes-like", lambda: here.send("text")),
                 (TypeError, "bytes-like", lambda: here.send(None)),
+                (ValueError, "released", lambda: here.send(released)),
                 (TypeError, "read-only", lambda: here.recv_into(b"constant")),
                 (ValueError, "timeout = -1", lambda: here.recv(timeout=-1)),
                 (ValueError, "timeout = NaN", lambda: here.recv(timeout=float("nan"))),

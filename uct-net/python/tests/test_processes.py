@@ -6,14 +6,14 @@ import time
 import unittest
 
 import uct
-from support import EXAMPLES, HERE, LIMIT, code, finish, program, with_numpy
+from support import EXAMPLES, HERE, LIMIT, PATIENT, code, finish, program, with_numpy
 
 #: The folder with the plugins of the verbs transports, which then have a device in software.
 MODULES = os.environ.get("UCT_TEST_VERBS_MODULES")
 
 SERVE = """
 import sys, uct
-net = uct.Net(require=sys.argv[1])
+net = uct.Net(require=sys.argv[1], handshake_timeout=30, lane_timeout=20)
 listener = net.listen("127.0.0.1:0")
 print(listener.address, flush=True)
 connection = listener.accept(60)
@@ -50,7 +50,7 @@ class Processes(unittest.TestCase):
     def test_the_death_of_the_peer_is_an_exception(self):
         for transport in ("posix", "tcp"):
             server, address = serve("connection.send(b'here')\nconnection.recv()", transport)
-            with uct.Net(require=transport) as net, net.connect(address) as connection:
+            with uct.Net(require=transport, **PATIENT) as net, net.connect(address) as connection:
                 self.assertEqual(connection.recv(LIMIT), b"here")
                 server.kill()
                 with self.assertRaises(uct.Error) as failed:
@@ -91,7 +91,7 @@ connection.send(str(status).encode())
 connection.close()
 """
             )
-            with uct.Net() as net, net.connect(address) as connection:
+            with uct.Net(**PATIENT) as net, net.connect(address) as connection:
                 self.assertEqual(connection.recv(LIMIT), b"0")
             self.assertEqual(finish(server), (0, ""))
 
@@ -106,7 +106,7 @@ if pid:
     connection.close()
 """
         )
-        with uct.Net() as net, net.connect(address) as connection:
+        with uct.Net(**PATIENT) as net, net.connect(address) as connection:
             self.assertEqual(connection.recv(LIMIT), b"still here")
         self.assertEqual(finish(server), (0, ""))
 
@@ -121,7 +121,7 @@ threading.Thread(target=wait, daemon=True).start()
 """
         for text in ("", cycle, waiting):
             server, address = serve(f"connection.send(b'last')\n{text}")
-            with uct.Net() as net:
+            with uct.Net(**PATIENT) as net:
                 connection = net.connect(address)
                 self.assertEqual(finish(server), (0, ""), text)
                 self.assertEqual(connection.recv(LIMIT), b"last")
@@ -140,7 +140,7 @@ async def main():
     await asyncio.sleep(0)
 asyncio.run(main())
 """
-        with uct.Net() as net, net.listen("127.0.0.1:0") as listener:
+        with uct.Net(**PATIENT) as net, net.listen("127.0.0.1:0") as listener:
             client = code(text, listener.address)
             with listener.accept(LIMIT) as connection:
                 self.assertEqual(connection.recv(LIMIT), b"hello")
@@ -151,14 +151,15 @@ asyncio.run(main())
 import sys, uct
 net = uct.Net()
 listener = net.listen("127.0.0.1:0")
-print("waits", flush=True)
 try:
+    print("waits", flush=True)
     listener.accept()
 except KeyboardInterrupt:
     print("interrupted", flush=True)
 """
         waiting = code(text)
         self.assertEqual(waiting.stdout.readline(), "waits\n")
+        # Mostly it waits by then; wherever it is, it is interrupted.
         time.sleep(0.3)
         waiting.send_signal(signal.SIGINT)
         self.assertEqual(finish(waiting), (0, "interrupted\n"))
