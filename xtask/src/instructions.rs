@@ -5,7 +5,7 @@
 
 use crate::apt::{self, Package};
 use crate::failure::{Context, Failure, Outcome};
-use crate::process::{capture, command, line, output};
+use crate::process::{capture, cargo, command, line, output};
 use crate::steps::Verdict;
 use crate::workspace::Workspace;
 use clap::Args;
@@ -16,6 +16,7 @@ use std::fmt;
 use std::fs;
 use std::num::NonZero;
 use std::path::Path;
+use std::process::Command;
 use std::sync::{Mutex, PoisonError};
 use std::thread::{self, available_parallelism};
 use std::time::Duration;
@@ -88,8 +89,7 @@ pub fn run(workspace: &Workspace, options: &Options) -> Outcome {
     let ceilings: Ceilings = toml::from_str(&text).context(|| path.display().to_string())?;
     let built = workspace.build_measured()?;
     let program = built.program(PROGRAM)?;
-    // Beside the program, where it finds them.
-    workspace.build_packages("release", PLUGINS.into_iter())?;
+    workspace.run_build(&mut plugins(workspace))?;
     let list = output(command(program).arg("--list"), LIMIT)?;
     let known: BTreeMap<&str, bool> = list.lines().map(name_and_loop).collect();
     same_names(&known.keys().copied().collect(), &ceilings.operation)?;
@@ -131,6 +131,14 @@ pub fn run(workspace: &Workspace, options: &Options) -> Outcome {
         return Ok(());
     }
     Err(Failure::new(format!("above the ceiling of {CEILINGS}:\n{}", above.join("\n"))))
+}
+
+/// The build of the plugins that the program finds beside it.
+pub fn plugins(workspace: &Workspace) -> Command {
+    let mut build = cargo();
+    build.args(["build", "--release"]).args(PLUGINS.iter().flat_map(|plugin| ["--package", plugin]));
+    build.current_dir(workspace.root());
+    build
 }
 
 /// As a step of `test`.

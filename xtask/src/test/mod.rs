@@ -157,6 +157,9 @@ pub fn run(options: &Options) -> Outcome {
         if steps.is_chosen(FOOTPRINT) || steps.is_chosen(INSTRUCTIONS) {
             builds.push(workspace.measured());
         }
+        if steps.is_chosen(INSTRUCTIONS) {
+            builds.push(instructions::plugins(&workspace));
+        }
         if steps.is_chosen(MODELS) {
             builds.push(models::build(&workspace));
         }
