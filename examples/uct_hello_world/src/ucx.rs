@@ -22,7 +22,7 @@ use crate::{Failure, HELLO, print_success, say};
 
 /// Longer than any address.
 const MAX_ADDRESS: u64 = 4096;
-/// Between two calls of a server that is just being started.
+/// Between two looks for the other side.
 const PAUSE: Duration = Duration::from_millis(50);
 
 /// One side, until it is done.
@@ -39,7 +39,7 @@ pub(crate) fn run(options: &Options, context: &Context, deadline: Instant) -> Re
 
     let stream = match &options.server_name {
         Some(name) => call(options, name, deadline)?,
-        None => listen(options)?,
+        None => listen(options, deadline)?,
     };
     let mut peer = Peer { stream, worker: &worker, deadline };
     let ep = connect(&mut peer, &iface)?;
@@ -58,18 +58,32 @@ pub(crate) fn run(options: &Options, context: &Context, deadline: Instant) -> Re
     peer.barrier()
 }
 
-fn listen(options: &Options) -> Result<TcpStream, Failure> {
+fn listen(options: &Options, deadline: Instant) -> Result<TcpStream, Failure> {
     let any = if options.ipv6 { "[::]" } else { "0.0.0.0" };
     let listener = TcpListener::bind(format!("{any}:{}", options.server_port))
         .map_err(|error| format!("cannot listen on port {} (-p): {error}", options.server_port))?;
     say(&format!("Waiting for connection on port {}...\n", listener.local_addr()?.port()))?;
-    Ok(listener.accept()?.0)
+    listener.set_nonblocking(true)?;
+    loop {
+        match listener.accept() {
+            Ok((stream, _)) => {
+                stream.set_nonblocking(false)?;
+                return Ok(stream);
+            }
+            Err(error) if error.kind() != ErrorKind::WouldBlock => return Err(error.into()),
+            Err(_) if Instant::now() >= deadline => {
+                return Err(format!("no client came within {} s", options.timeout).into());
+            }
+            Err(_) => std::thread::sleep(PAUSE),
+        }
+    }
 }
 
 fn call(options: &Options, name: &str, deadline: Instant) -> Result<TcpStream, Failure> {
     let address = resolve(options, name)?;
     loop {
-        match TcpStream::connect(address) {
+        let left = deadline.saturating_duration_since(Instant::now()).max(PAUSE);
+        match TcpStream::connect_timeout(&address, left) {
             Ok(stream) => return Ok(stream),
             Err(error) if Instant::now() >= deadline => {
                 return Err(format!("no server at {address}: {error}").into());
