@@ -40,7 +40,7 @@ static void check(const char *what, ucs_status_t status)
 static int call_or_listen(void)
 {
     struct addrinfo hints = {.ai_family = AF_INET, .ai_socktype = SOCK_STREAM, .ai_flags = AI_PASSIVE}, *found;
-    int on = 1, attempts = 50, connection = socket(AF_INET, SOCK_STREAM, 0), done;
+    int on = 1, attempts = 600, connection = socket(AF_INET, SOCK_STREAM, 0), done;
 
     check("the address of the server", getaddrinfo(host, port, &hints, &found) ? UCS_ERR_INVALID_ADDR : UCS_OK);
     setsockopt(connection, SOL_SOCKET, SO_REUSEADDR, &on, sizeof(on));

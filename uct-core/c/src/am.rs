@@ -11,7 +11,7 @@ use uct_core::raw::{self, Class};
 use crate::call::guarded;
 use crate::ep::{Ep, slot};
 use crate::types::PackCallback;
-use crate::vector::{INVALID_PARAM, bytes, with_vector};
+use crate::vector::{INVALID_PARAM, Use, bytes, with_vector};
 
 const IO_ERROR: c_int = Status::IO_ERROR.raw();
 
@@ -59,7 +59,7 @@ pub unsafe extern "C" fn uctc_ep_am_short_iov(
         guarded(IO_ERROR, || raw::counted(&ep.inner, Class::AmShort, status, bytes))
     };
     // SAFETY: the caller's promise.
-    unsafe { with_vector(ep, iov, count, call) }
+    unsafe { with_vector(ep, (iov, count), Use::Copied, call) }
 }
 
 /// `uct_ep_am_bcopy`.
@@ -118,5 +118,5 @@ pub unsafe extern "C" fn uctc_ep_am_zcopy(
         guarded(IO_ERROR, || raw::counted(&ep.inner, Class::AmZcopy, status, bytes + length))
     };
     // SAFETY: the caller's promise.
-    unsafe { with_vector(ep, iov, count, call) }
+    unsafe { with_vector(ep, (iov, count), Use::InPlace, call) }
 }

@@ -12,7 +12,7 @@ use crate::call::{Outcome, guarded};
 use crate::ep::{Ep, slot};
 use crate::key::Key;
 use crate::types::{PackCallback, UnpackCallback};
-use crate::vector::{INVALID_PARAM, bytes, with_vector};
+use crate::vector::{INVALID_PARAM, Use, bytes, with_vector};
 
 /// Runs an operation with the key of the endpoint's domain; returns a status.
 ///
@@ -137,7 +137,7 @@ pub unsafe extern "C" fn uctc_ep_put_zcopy(
         unsafe { with_key(ep, rkey, put) }
     };
     // SAFETY: the caller's promise.
-    unsafe { with_vector(ep, iov, count, put) }
+    unsafe { with_vector(ep, (iov, count), Use::InPlace, put) }
 }
 
 /// `uct_ep_get_short`.
@@ -226,5 +226,5 @@ pub unsafe extern "C" fn uctc_ep_get_zcopy(
         unsafe { with_key(ep, rkey, get) }
     };
     // SAFETY: the caller's promise.
-    unsafe { with_vector(ep, iov, count, get) }
+    unsafe { with_vector(ep, (iov, count), Use::InPlace, get) }
 }

@@ -30,15 +30,22 @@ pub unsafe fn bytes<'a>(pointer: *const c_void, length: usize) -> &'a [u8] {
     unsafe { slice::from_raw_parts(pointer.cast(), length) }
 }
 
-/// Calls `call` with a vector whose handles are those of the transport, its number of entries, and the bytes in it; returns a status.
+/// Whether the memory of a vector is used after the call, so that it has to be registered.
+#[derive(Clone, Copy, PartialEq)]
+pub enum Use {
+    Copied,
+    InPlace,
+}
+
+/// Calls `call` with a vector whose handles are those of the transport, and the bytes in it; returns a status.
 ///
 /// # Safety
 /// There are so many entries; their handles are null or live.
 #[inline]
 pub unsafe fn with_vector(
     ep: &Ep,
-    iov: *const UctIov,
-    count: usize,
+    (iov, count): (*const UctIov, usize),
+    memory_use: Use,
     call: impl FnOnce(*const UctIov, usize) -> c_int,
 ) -> c_int {
     if count > MAX_IOV || iov.is_null() && count > 0 {
@@ -52,8 +59,12 @@ pub unsafe fn with_vector(
     for (place, entry) in entries.iter_mut().zip(iov) {
         // SAFETY: as above.
         let mem = unsafe { entry.memh.cast::<Mem>().as_ref() };
-        if mem.is_some_and(|mem| !mem.memory.domain().is_same(domain)) {
-            return guarded(INVALID_PARAM, || other_domain(ep).status().raw());
+        let is_usable = match mem {
+            Some(mem) => mem.memory.domain().is_same(domain),
+            None => memory_use == Use::Copied || entry.length == 0,
+        };
+        if !is_usable {
+            return guarded(INVALID_PARAM, || not_registered(ep).status().raw());
         }
         let memh = mem.map_or(std::ptr::null_mut(), |mem| raw::memh(&mem.memory));
         place.write(UctIov { memh, ..*entry });
@@ -63,7 +74,8 @@ pub unsafe fn with_vector(
 }
 
 #[cold]
-fn other_domain(ep: &Ep) -> Error {
-    ucs::log::debug!("{}: a vector names memory of another domain", ep.iface.inner.resource());
+fn not_registered(ep: &Ep) -> Error {
+    let iface = ep.iface.inner.resource();
+    ucs::log::debug!("{iface}: the memory of a vector is not registered with the domain of the interface");
     Error::INVALID_PARAM
 }

@@ -1,20 +1,14 @@
 //! The example, as two processes over each transport.
 
-use std::net::TcpListener;
 use std::path::Path;
 use std::process::Command;
 
+use crate::port::free_port;
 use crate::program::{Program, finish, has_plugin, library, start};
 use crate::skip::skip;
 
 const EXAMPLE: &str = "examples/hello_uct.c";
 const TEXT: &str = "Hello from a program of UCT's vocabulary";
-
-/// A port that nobody listens on.
-fn port() -> String {
-    let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
-    listener.local_addr().expect("its address").port().to_string()
-}
 
 /// The program of the same name in Rust.
 const RUST: &str = "uct_hello_world";
@@ -22,7 +16,7 @@ const RUST: &str = "uct_hello_world";
 /// A server and a client that sends in this way.
 #[track_caller]
 fn says_hello(program: &Program, transport: &str, device: &str, how: &str) {
-    let port = port();
+    let port = free_port().to_string();
     let side = |arguments: &[&str]| {
         let mut side = program.command();
         side.args(["-t", transport, "-d", device, "-p", &port, how]).args(arguments);
@@ -39,7 +33,7 @@ fn says_hello(program: &Program, transport: &str, device: &str, how: &str) {
 /// The example and the program in Rust, of which one is the server.
 #[track_caller]
 fn says_hello_to_rust(program: &Program, rust: &Path, (transport, device): (&str, &str), rust_serves: bool) {
-    let port = port();
+    let port = free_port().to_string();
     let side = |mut side: Command, further: &[&str]| {
         side.args(["-t", transport, "-d", device, "-p", &port]).args(further);
         side.env("UCT_IB_LIBRARY", "soft").env("SOFTVERBS_NAME", "soft0");
@@ -47,7 +41,9 @@ fn says_hello_to_rust(program: &Program, rust: &Path, (transport, device): (&str
     };
     let in_rust = || {
         let mut command = Command::new(rust);
-        command.arg("--ucx").env("UCT_MODULE_DIR", library().parent().expect("a directory"));
+        command
+            .args(["--ucx", "--timeout", "120"])
+            .env("UCT_MODULE_DIR", library().parent().expect("a directory"));
         command
     };
     let what = format!("{transport}/{device}, server in Rust: {rust_serves}");

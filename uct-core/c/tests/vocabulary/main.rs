@@ -6,6 +6,8 @@ mod functions;
 mod headers;
 mod hello;
 mod layout;
+#[path = "../../../../ucs/testing/port.rs"]
+mod port;
 mod program;
 #[path = "../../../../ucs/testing/skip.rs"]
 mod skip;
