@@ -129,7 +129,7 @@ const char *uct_status_string(int status);
 
 /*
  * Why an operation failed: one line with the stage, the peer, the reason and often a remedy. Of each net the 1024 failures that came last are kept.
- * With op = 0, whatever the net: why the last call of this thread was refused.
+ * With op = 0, whatever the net: why the last call of this thread was refused, or the operation failed whose status uct_wait has returned.
  * NULL if there is none. The text is valid until this thread calls uct_error again.
  */
 const char *uct_error(uct_net *net, uct_op op);

@@ -22,6 +22,8 @@ pub const CONFORMANCE: &str = "uct-conformance";
 const PROVIDER: &str = "uct-fi";
 /// The package of UCT's vocabulary for C.
 const COMPAT: &str = "uct-compat";
+/// The package of the library for programs in C.
+const C_LIBRARY: &str = "uct-net-c";
 /// The package with the programs that are measured, in release builds.
 const MEASURED: &str = "uct-measured";
 
@@ -61,6 +63,8 @@ pub struct Built {
     pub provider: Option<PathBuf>,
     /// The library of UCT's vocabulary for C, as cargo calls it.
     pub compat: Option<PathBuf>,
+    /// The library for programs in C, as cargo calls it.
+    pub c_library: Option<PathBuf>,
     /// Test programs, if tests were built.
     pub tests: Vec<TestProgram>,
 }
@@ -174,7 +178,8 @@ impl Workspace {
             let names = names(&mut self.package_named(package));
             built.plugins.iter().find(|path| is_of(path, &names)).cloned()
         };
-        (built.provider, built.compat) = (library(PROVIDER), library(COMPAT));
+        (built.provider, built.compat, built.c_library) =
+            (library(PROVIDER), library(COMPAT), library(C_LIBRARY));
         built.plugins.retain(|path| is_of(path, &plugins));
         built
     }
@@ -203,7 +208,7 @@ impl Workspace {
 
     /// The crates from elsewhere that programs and plugins are made of, by name and version.
     pub fn linked_crates(&self) -> Vec<&Package> {
-        let libraries = [PROVIDER, COMPAT].into_iter().flat_map(|name| self.package_named(name));
+        let libraries = [PROVIDER, COMPAT, C_LIBRARY].into_iter().flat_map(|name| self.package_named(name));
         let roots = self.program_packages().chain(self.plugin_packages()).chain(libraries);
         let mut next: Vec<&PackageId> = roots.map(|package| &package.id).collect();
         let mut found = BTreeSet::new();

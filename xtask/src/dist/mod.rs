@@ -3,7 +3,7 @@
 
 use crate::apt::{self, Package};
 use crate::failure::{Context, Failure, Outcome};
-use crate::install::{self, COMPAT_LIBRARY, DOC, Tree};
+use crate::install::{self, C_LIBRARY, COMPAT_LIBRARY, DOC, Tree};
 use crate::process::{command, output, run as run_command};
 use crate::workspace::Workspace;
 use std::fs;
@@ -29,7 +29,7 @@ pub fn run(workspace: &Workspace) -> Outcome {
     let name = format!("uct-{}-{}-linux", workspace.version(), std::env::consts::ARCH);
     let time = time_of_commit(workspace);
 
-    // The tarball can be unpacked anywhere: programs find `../lib/uct`, and uct.pc its own prefix.
+    // The tarball can be unpacked anywhere: programs find `../lib/uct`, and pkg-config's files their own prefix.
     let mut tree = Tree::open(Path::new("/"), Some(&emptied(directory.join(&name))?))?;
     install::fill(workspace, &built, &mut tree)?;
     let tarball = directory.join(format!("{name}.tar.gz"));
@@ -77,11 +77,15 @@ fn debian(
          Section: net\n\
          Priority: optional\n\
          Description: transports for programs that move data between processes\n \
-         Programs, transport plugins and the C header of UCT: active messages, put,\n \
+         Programs, transport plugins and the C library of UCT: active messages, put,\n \
          get and atomic operations over shared memory, TCP, InfiniBand and RoCE.\n"
     );
     let about = root.join("DEBIAN");
     fs::create_dir(&about).context(|| format!("cannot make {}", about.display()))?;
+    // The loader finds the library for programs in C by its cache.
+    let triggers = about.join("triggers");
+    fs::write(&triggers, "activate-noawait ldconfig\n")
+        .context(|| format!("cannot write {}", triggers.display()))?;
     let about = about.join("control");
     fs::write(&about, control).context(|| format!("cannot write {}", about.display()))?;
     let package = directory.join(format!("uct_{version}_{architecture}.deb"));
@@ -100,7 +104,9 @@ fn depends(directory: &Path, files: &[PathBuf]) -> Outcome<String> {
     fs::write(&control, "Source: uct\n\nPackage: uct\nArchitecture: any\n")
         .context(|| format!("cannot write {}", control.display()))?;
     let linked = |file: &&PathBuf| {
-        let is_library = file.extension().is_some_and(|it| it == "so") || file.ends_with(COMPAT_LIBRARY);
+        let libraries = [C_LIBRARY, COMPAT_LIBRARY];
+        let is_named = libraries.iter().any(|name| file.ends_with(name));
+        let is_library = is_named || file.extension().is_some_and(|it| it == "so");
         !file.is_symlink() && is_library || file.parent().is_some_and(|it| it.ends_with("bin"))
     };
     let mut shlibdeps = command("dpkg-shlibdeps");

@@ -1,12 +1,14 @@
 //! `cargo xtask install`: programs, plugins, the C header and what belongs to them, in the tree of a prefix.
 //! Built on cargo, on `man`, and on strip; used by `dist` and `test`.
 
+mod c;
 mod libfabric;
 mod notices;
 mod softverbs;
 mod tree;
 mod uct_compat;
 
+pub use c::{EXAMPLES as C_EXAMPLES, LIBRARY as C_LIBRARY};
 pub use libfabric::{LIBFABRIC, SHADOWS};
 pub use softverbs::{SOFTVERBS, libraries as softverbs_libraries};
 pub use tree::Tree;
@@ -109,7 +111,8 @@ pub fn fill(workspace: &Workspace, built: &Built, tree: &mut Tree) -> Outcome {
     libfabric::fill(built, tree)?;
     uct_compat::fill(workspace, built, tree)?;
     tree.copy(&workspace.root().join("uct-core/abi/include/uct_abi.h"), "include", "uct_abi.h")?;
-    tree.write("lib/pkgconfig", "uct.pc", pkg_config(workspace.version()).as_bytes())?;
+    c::fill(workspace, built, tree)?;
+    tree.write("lib/pkgconfig", "uct-plugin.pc", pkg_config(workspace.version()).as_bytes())?;
     pages(workspace, built, tree)?;
     tree.copy(&workspace.root().join("config/uct.toml"), DOC, "uct.toml")?;
     for licence in ["LICENSE-APACHE", "LICENSE-MIT"] {
@@ -159,7 +162,7 @@ fn pkg_config(version: &str) -> String {
          includedir=${{prefix}}/include\n\
          # Where the plugins of this installation are, libuct_NAME.so.\n\
          plugindir=${{prefix}}/{PLUGINS}\n\n\
-         Name: uct\n\
+         Name: uct-plugin\n\
          Description: The plugin boundary of UCT, for transports written in C\n\
          Version: {version}\n\
          Cflags: -I${{includedir}}\n"

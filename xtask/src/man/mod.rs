@@ -67,7 +67,9 @@ pub fn write(workspace: &Workspace, built: &Built, man: &Path, completions: &Pat
             &[with_values(&made).trim_end(), "\n", variables, &examples, &see_also].concat(),
         )?;
     }
-    write("uct.7", &read(&format!("{BY_HAND}/uct.7"))?)?;
+    for page in ["uct_net.3", "uct.7"] {
+        write(page, &read(&format!("{BY_HAND}/{page}"))?)?;
+    }
     let around = read(&format!("{BY_HAND}/uct.toml.5"))?;
     write("uct.toml.5", &settings::page(&around, &read("config/uct.toml")?)?)
 }

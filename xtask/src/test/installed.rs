@@ -4,15 +4,17 @@
 
 use crate::apt::{self, Package};
 use crate::failure::{Context, Failure, Outcome};
-use crate::install::{self, COMPAT_EXAMPLE, DOC, LIBFABRIC, PLUGINS, Profile, SHADOWS, SOFTVERBS, Tree};
+use crate::install::{
+    self, C_EXAMPLES, COMPAT_EXAMPLE, DOC, LIBFABRIC, PLUGINS, Profile, SHADOWS, SOFTVERBS, Tree,
+};
 use crate::man::PROGRAMS;
-use crate::process::{capture, command, output, run as run_command};
+use crate::process::{capture, command, output, run as run_command, spawn, wait};
 use crate::steps::Verdict;
 use crate::workspace::Workspace;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 /// Beside what every step needs.
@@ -96,6 +98,7 @@ pub fn run(workspace: &Workspace) -> Outcome {
     every_plugin(workspace, &installed.prefix().join(PLUGINS), &seen)?;
     softverbs(&installed)?;
     libfabric(&installed)?;
+    programs_in_c(&installed)?;
     vocabulary_of_uct(&installed)?;
     plugin_in_c(&installed)?;
     plugin_in_cxx(&installed)
@@ -153,6 +156,36 @@ fn vocabulary_of_uct(installed: &Installed) -> Outcome {
     let mut hello = command(work.join("hello_uct"));
     hello.env_clear().env("LD_LIBRARY_PATH", installed.prefix().join("lib"));
     has(&output(hello.args(["-t", "self", "-d", "memory"]), LIMIT)?, &["Received over self/memory: Hello"])
+}
+
+/// As a programmer does: with a copy of the installed examples, make and pkg-config. The programs talk to each other.
+fn programs_in_c(installed: &Installed) -> Outcome {
+    let examples = installed.prefix().join(DOC).join("examples/c");
+    let work = installed.place.path().join("programs");
+    fs::create_dir(&work).context(|| format!("cannot make {}", work.display()))?;
+    for file in C_EXAMPLES.iter().map(|name| format!("{name}.c")).chain(["Makefile".to_owned()]) {
+        fs::copy(examples.join(&file), work.join(&file)).context(|| format!("cannot copy {file}"))?;
+    }
+    let mut make = command("make");
+    make.env("PKG_CONFIG_PATH", installed.prefix().join("lib/pkgconfig")).current_dir(&work);
+    run_command(make.env("CFLAGS", "-O1 -Werror -pedantic"), LIMIT)?;
+    let socket = format!("unix:{}", work.join("socket").display());
+    let program = |arguments: &[&str]| {
+        let mut program = command(work.join("blocks"));
+        program.env_clear().env("LD_LIBRARY_PATH", installed.prefix().join("lib")).args(arguments);
+        program
+    };
+    let mut owner = spawn(&mut program(&[&socket]))?;
+    let deadline = Instant::now() + LIMIT;
+    while !work.join("socket").exists() && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let printed = output(&mut program(&[&socket, "get"]), LIMIT);
+    if printed.is_err() {
+        let _ = owner.kill();
+    }
+    wait(&mut owner, LIMIT, "blocks")?;
+    has(&printed?, &["256 blocks, 8388608 bytes"])
 }
 
 /// As an author does: with a copy of the installed example, make and pkg-config.
