@@ -77,7 +77,7 @@ typedef uint64_t uct_op;
 #define UCT_ERR_CONNECTION_RESET -25
 #define UCT_ERR_ENDPOINT_TIMEOUT -80
 
-/* Which function started an operation: `kind` of its event. */
+/* Which function started an operation: `kind` of its event. uct_send_memory is a send. */
 #define UCT_EV_CONNECT 1
 #define UCT_EV_LISTEN 2
 #define UCT_EV_ACCEPT 3

@@ -39,8 +39,11 @@ struct Inner {
     threads: usize,
 }
 
-/// A thread that waits.
-pub struct Waiting<'a>(&'a Events);
+/// A thread that waits. Nothing is left of it afterwards.
+pub struct Waiting<'a> {
+    events: &'a Events,
+    waker: Option<Waker>,
+}
 
 impl Events {
     fn lock(&self) -> MutexGuard<'_, Inner> {
@@ -91,19 +94,10 @@ impl Events {
         event
     }
 
-    /// Wakes this thread at the next event. False if there will be none, since the net is closed.
-    pub fn register(&self, waker: &Waker) -> bool {
-        let mut inner = self.lock();
-        if !inner.wakers.iter().any(|other| other.will_wake(waker)) {
-            inner.wakers.push(waker.clone());
-        }
-        !inner.is_closed
-    }
-
     /// The calling thread is about to wait.
     pub fn wait(&self) -> Waiting<'_> {
         self.lock().threads += 1;
-        Waiting(self)
+        Waiting { events: self, waker: None }
     }
 
     /// The descriptor.
@@ -162,15 +156,37 @@ impl Inner {
     }
 }
 
+impl Waiting<'_> {
+    /// Wakes this thread at the next event. False if there will be none, since the net is closed.
+    pub fn register(&mut self, waker: &Waker) -> bool {
+        let mut inner = self.events.lock();
+        if !inner.wakers.iter().any(|other| other.will_wake(waker)) {
+            inner.wakers.push(waker.clone());
+        }
+        let is_open = !inner.is_closed;
+        drop(inner);
+        self.waker = Some(waker.clone());
+        is_open
+    }
+}
+
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        self.0.lock().threads -= 1;
-        self.0.left.notify_all();
+        let mut inner = self.events.lock();
+        inner.threads -= 1;
+        if let Some(own) = &self.waker {
+            inner.wakers.retain(|waker| !waker.will_wake(own));
+        }
+        drop(inner);
+        self.events.left.notify_all();
     }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+    use std::task::Wake;
+
     use super::*;
 
     fn event(op: u64) -> uct_event {
@@ -204,6 +220,25 @@ mod tests {
         events.close(Duration::ZERO);
         events.push(event(7), None);
         assert_eq!(events.take(9, |_| ()), 1);
+    }
+
+    /// Of a thread that nothing wakes.
+    struct Asleep;
+
+    impl Wake for Asleep {
+        fn wake(self: Arc<Self>) {}
+    }
+
+    #[test]
+    fn nothing_is_left_of_a_thread_that_waits_no_more() {
+        let events = Events::default();
+        for _ in 0..3 {
+            let (mut waiting, waker) = (events.wait(), Waker::from(Arc::new(Asleep)));
+            assert!(waiting.register(&waker) && waiting.register(&waker));
+            assert_eq!(events.lock().wakers.len(), 1);
+        }
+        let inner = events.lock();
+        assert_eq!((inner.wakers.len(), inner.threads), (0, 0));
     }
 
     #[test]

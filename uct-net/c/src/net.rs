@@ -71,7 +71,7 @@ impl Net {
             }
             return self.still_open().map(|()| None);
         }
-        let _waiting = self.events.wait();
+        let mut waiting = self.events.wait();
         let limit = u64::try_from(nanoseconds).ok().map(Duration::from_nanos);
         let start = Instant::now();
         if let Some(taken) = self.poll(start, limit, &mut take)? {
@@ -79,7 +79,7 @@ impl Net {
         }
         self.still_open()?;
         let over = poll_fn(|context| {
-            let is_open = self.events.register(context.waker());
+            let is_open = waiting.register(context.waker());
             match take() {
                 None if is_open => Poll::Pending,
                 taken => Poll::Ready(taken),
