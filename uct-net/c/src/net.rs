@@ -95,7 +95,7 @@ impl Net {
         Ok(taken)
     }
 
-    /// Polls for a while, as the options say, if that has helped of late.
+    /// Polls for a while, as the options say, if that has helped recently.
     fn poll<T>(
         &self,
         start: Instant,

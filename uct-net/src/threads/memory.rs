@@ -74,8 +74,9 @@ impl Memory {
         self.length == 0
     }
 
-    /// Where its first byte is in this process, for code that reads and writes without copying. The bytes stay there until the memory is freed. Whoever
-    /// uses them takes care of what others do at the same time: peers, operations in flight, other threads. A child of a fork may not have them.
+    /// The address of its first byte in this process, for code that reads and writes in place. It is valid until the memory
+    /// is freed. The caller synchronizes with peers, operations in flight and other threads, which may access the same
+    /// bytes. In a child of a fork the bytes may be missing.
     pub fn address(&self) -> *mut u8 {
         std::ptr::with_exposed_provenance_mut(self.address)
     }

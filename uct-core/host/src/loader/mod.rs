@@ -37,9 +37,9 @@ use search::PluginFile;
 pub struct LoaderSettings {
     /// Directories to search ahead of all others, in this order. One that cannot be listed is a failure.
     pub module_dirs: Vec<PathBuf>,
-    /// Whether to search, behind those, the directory of the executable, `../lib/uct` from there, `uct` in the directory of the shared library
-    /// that this code is a part of, if it is one, and the directory of installed plugins: the one that `UCT_BUILD_PLUGIN_DIR` named when this library was compiled, or else `/usr/local/lib/uct` and
-    /// `/usr/lib/uct`.
+    /// Whether to search, behind those, the directory of the executable, `../lib/uct` from there, `uct` in the directory of
+    /// the shared library that this code is a part of, if it is one, and the directory of installed plugins: the one that
+    /// `UCT_BUILD_PLUGIN_DIR` named when this library was compiled, or else `/usr/local/lib/uct` and `/usr/lib/uct`.
     pub search_standard: bool,
     /// Users, by number, whose files, directories and links are trusted besides those of [`Trust::of_process`].
     pub module_owners: Vec<u32>,

@@ -1,4 +1,4 @@
-//! Wrong handles and arguments: errors in words.
+//! Wrong handles and arguments: each is an error with its reason.
 
 use std::ffi::c_void;
 use std::ptr::{null, null_mut};
