@@ -92,6 +92,18 @@ fn no_port_and_no_host(setup: &CmSetup) {
     assert_eq!(refused.map(drop).expect_err("port 0").status, Error::INVALID_ADDR);
 }
 
+fn foreign_source(setup: &CmSetup) {
+    let scene = Scene::new(setup);
+    let (_listener, address, inbox) = scene.listen(setup);
+    let source = if setup.address.is_ipv4() { "192.0.2.250:0" } else { "[2001:db8::250]:0" }.parse().unwrap();
+    let options = ConnectOptions { source: Some(source), ..ConnectOptions::default() };
+    let refused =
+        scene.cm.connect(address, options, |_, _| {}).map(drop).expect_err("it is not of this machine");
+    // The application's mistake, not one of the network.
+    assert!([Error::NO_DEVICE, Error::INVALID_ADDR].contains(&refused.status), "{refused}");
+    assert!(inbox.borrow().is_empty());
+}
+
 fn unreachable(setup: &CmSetup) {
     let (ended, outcome) = std::sync::mpsc::channel();
     // The source address is not part of that network.
@@ -182,6 +194,7 @@ pub(super) const CASES: &[Case] = &[
     ("where no program listens it is not connected", nobody_listens),
     ("on another port it is not connected", another_port),
     ("an address without a port is refused", no_port_and_no_host),
+    ("a source address of another machine is refused", foreign_source),
     ("an address without a route is unreachable", unreachable),
     ("a client that is gone ahead of the answer fails the server alone", client_gone),
     ("a listener is closed while requests come", listener_gone),
