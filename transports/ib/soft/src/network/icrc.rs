@@ -179,6 +179,20 @@ mod tests {
     }
 
     #[test]
+    fn the_differences_of_a_length_are_kept_and_those_of_many_lengths_are_bounded() {
+        let mut checker = Checker::default();
+        let mut kept = |length: usize| {
+            let mut bytes = vec![7; length];
+            append(&route(1), &mut bytes);
+            assert!(checker.check(&route(0), &bytes).is_some(), "{length}");
+            checker.differences.len()
+        };
+        assert_eq!([16, 60, 16].map(&mut kept), [1, 2, 2]);
+        let most = (12..8300).map(kept).max();
+        assert!(most.is_some_and(|most| (8000..8300).contains(&most)), "{most:?}");
+    }
+
+    #[test]
     fn over_ipv6_the_whole_of_it_is_checked() {
         let address = |text: &str| text.parse().expect("an address");
         let route = Route {
