@@ -1,4 +1,5 @@
-//! The name that programs are linked to. The library is never unloaded, since threads may have run its destructors of thread-local values.
+//! The name that programs are linked to. The library is never unloaded, since threads may have run its destructors of
+//! thread-local values.
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");

@@ -4,9 +4,10 @@
  *   ./hello_uct -d lo -t tcp -n localhost       the client
  *   ./hello_uct -d memory -t self               both in one process
  *
- * -i, -b and -z choose am_short (the default), am_bcopy and am_zcopy; -p another port than 13337. The addresses go over a TCP connection, in the
- * way of UCX's example of UCT and of `uct_hello_world --ucx`: a length of 8 bytes and the address, of the device, the interface and the
- * endpoint; four bytes when a side is done. */
+ * -i, -b and -z choose am_short (the default), am_bcopy and am_zcopy; -p another port than 13337. The addresses go over
+ * a TCP connection, in the way of UCX's example of UCT and of `uct_hello_world --ucx`: a length of 8 bytes and the
+ * address, of the device, the interface and the endpoint; four bytes when a side is done.
+ */
 #include <uct/api/uct.h>
 
 #include <netdb.h>

@@ -113,7 +113,8 @@ pub unsafe extern "C" fn uctc_ep_am_zcopy(
     let call = |vector, bytes| {
         let (ops, inner) = ep.slots();
         let slot = slot!(ops.am_zcopy);
-        // SAFETY: the endpoint is alive; header, memory and completion are valid as long as the header of this function says.
+        // SAFETY: the endpoint is alive; header, memory and completion are valid as long as the header of this function
+        // says.
         let status = unsafe { slot(inner, id.get(), header, length, vector, count, flags, completion) };
         guarded(IO_ERROR, || raw::counted(&ep.inner, Class::AmZcopy, status, bytes + length))
     };

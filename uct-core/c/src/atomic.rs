@@ -61,7 +61,8 @@ macro_rules! atomics {
             let fetch = |key: &RemoteKey| {
                 let (ops, inner) = ep.slots();
                 let (slot, key) = (slot!(ops.$slot_fetch), raw::rkey(key));
-                // SAFETY: the endpoint is alive, and the key of its domain; result, key and completion are valid until the operation ends.
+                // SAFETY: the endpoint is alive, and the key of its domain; result, key and completion are valid until
+                // the operation ends.
                 let status = unsafe { slot(inner, opcode, value, result, remote_address, key, completion) };
                 Ok(raw::counted(&ep.inner, Class::Atomic, status, size_of::<$value>()))
             };

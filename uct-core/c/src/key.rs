@@ -11,8 +11,8 @@ use crate::call::{Outcome, at, put, refuse, refused, status};
 use crate::component::Component;
 use crate::types::RkeyBundle;
 
-/// What an `uct_rkey_t` points to. A component may have several domains, and a key is used with that of the endpoint, which nobody
-/// names when it is unpacked.
+/// What an `uct_rkey_t` points to. A component may have several domains, and a key is used with that of the endpoint,
+/// which nobody names when it is unpacked.
 pub struct Key {
     /// By the domain that was open first, usually the only one.
     pub first: RemoteKey,

@@ -1,7 +1,8 @@
 //! UCT's vocabulary for C: the functions that programs written for UCX's UCT call, over this project's transports.
 //!
-//! Programs see `include/uct-compat`, whose names stand for the `uctc_` functions here. A handle is a pointer to an object of this crate, one
-//! file for each kind. Data go to the slots of the boundary with the program's own completions and callbacks, which have the same form there.
+//! Programs see `include/uct-compat`, whose names stand for the `uctc_` functions here. A handle is a pointer to an
+//! object of this crate, one file for each kind. Data go to the slots of the boundary with the program's own
+//! completions and callbacks, which have the same form there.
 //!
 //! | file | holds |
 //! |---|---|

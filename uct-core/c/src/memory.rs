@@ -52,7 +52,8 @@ fn register(domain: &MemoryDomain, address: *mut c_void, length: usize, flags: u
         return Err(refuse(Error::INVALID_PARAM, "the address of memory to register is NULL"));
     };
     let access = access(flags)?;
-    // SAFETY: the memory stays mapped until it is deregistered, as the header demands, and this crate makes no reference to it.
+    // SAFETY: the memory stays mapped until it is deregistered, as the header demands, and this crate makes no
+    // reference to it.
     let memory = unsafe { domain.register_raw(address, length, access, MemoryKind::Host) };
     let memory = memory.map_err(|error| refused(&error))?;
     Ok(Box::into_raw(Box::new(Mem { memory })))

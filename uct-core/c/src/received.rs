@@ -45,8 +45,8 @@ pub unsafe extern "C" fn uctc_iface_set_am_handler(
             if !may_keep || answer != INPROGRESS {
                 return false;
             }
-            // SAFETY: the message is kept, and with it the bytes ahead of it. The interface removes its handlers before it is gone, which it is
-            // not while one runs (`Worker::close`).
+            // SAFETY: the message is kept, and with it the bytes ahead of it. The interface removes its handlers before
+            // it is gone, which it is not while one runs (`Worker::close`).
             unsafe { keep(iface, data) };
             true
         });

@@ -129,7 +129,8 @@ pub unsafe extern "C" fn uctc_ep_put_zcopy(
         let put = |key: &RemoteKey| {
             let (ops, inner) = ep.slots();
             let slot = slot!(ops.put_zcopy);
-            // SAFETY: the endpoint is alive, and the key of its domain; memory, key and completion are valid until the operation ends.
+            // SAFETY: the endpoint is alive, and the key of its domain; memory, key and completion are valid until the
+            // operation ends.
             let status = unsafe { slot(inner, vector, count, remote_address, raw::rkey(key), completion) };
             Ok(raw::counted(&ep.inner, Class::Put, status, bytes))
         };
@@ -189,8 +190,8 @@ pub unsafe extern "C" fn uctc_ep_get_bcopy(
     let get = |key: &RemoteKey| {
         let (ops, inner) = ep.slots();
         let (slot, key) = (slot!(ops.get_bcopy), raw::rkey(key));
-        // SAFETY: the endpoint is alive, and the key of its domain; function and argument are the program's, and valid until the operation
-        // ends, as key and completion are.
+        // SAFETY: the endpoint is alive, and the key of its domain; function and argument are the program's, and valid
+        // until the operation ends, as key and completion are.
         let status = unsafe { slot(inner, unpack, argument, length, remote_address, key, completion) };
         Ok(raw::counted(&ep.inner, Class::Get, status, length))
     };

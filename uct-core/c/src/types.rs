@@ -1,5 +1,5 @@
-//! The structures of the headers that this crate fills and reads; a test compares them. Vectors, completions and pending requests are those of
-//! the boundary.
+//! The structures of the headers that this crate fills and reads; a test compares them. Vectors, completions and
+//! pending requests are those of the boundary.
 
 #![allow(missing_docs, reason = "the headers say what they mean")]
 

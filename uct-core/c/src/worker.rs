@@ -23,7 +23,8 @@ pub struct Worker {
     depth: Cell<u32>,
     /// Whether there is something in `closing`.
     is_closing: Cell<bool>,
-    /// Objects that were closed meanwhile, in their order: what the transport is just using stays until it has returned.
+    /// Objects that were closed meanwhile, in their order: what the transport is just using stays until it has
+    /// returned.
     closing: RefCell<Vec<Box<dyn Any>>>,
 }
 

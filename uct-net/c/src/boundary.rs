@@ -1,4 +1,5 @@
-//! How C calls: no panic crosses, a refusal is remembered for the thread, and pointers are looked at before they are followed.
+//! How C calls: no panic crosses, a refusal is remembered for the thread, and pointers are looked at before they are
+//! followed.
 
 #![expect(unsafe_code, reason = "arguments of C are followed")]
 

@@ -1,7 +1,8 @@
 //! Handles: numbers in place of pointers, which are looked up and never followed.
 //!
-//! A handle has its kind, the number of its net, a generation and an index. Generations of a process begin at a random number and count all handles
-//! that were ever made, so the handle of a closed object, of another copy of this library, or of a parent process is found to be none.
+//! A handle has its kind, the number of its net, a generation and an index. Generations of a process begin at a random
+//! number and count all handles that were ever made, so the handle of a closed object, of another copy of this library,
+//! or of a parent process is found to be none.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU32, Ordering};

@@ -1,7 +1,8 @@
 //! The C library: connections by address for programs in C and C++. `include/uct.h` is its documentation.
 //!
-//! Used by programs that link `libuct-net.so.0`. Built on `uct-net`: the state of a net is a protocol on its engine, so that operations begin in the
-//! thread that calls, go on in whichever thread drives, and need no thread or lock of their own.
+//! Used by programs that link `libuct-net.so.0`. Built on `uct-net`: the state of a net is a protocol on its engine, so
+//! that operations begin in the thread that calls, go on in whichever thread drives, and need no thread or lock of
+//! their own.
 //!
 //! | room | holds | may use |
 //! |---|---|---|

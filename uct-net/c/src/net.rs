@@ -44,8 +44,8 @@ impl Net {
         let net = uct_net::Net::new(&context, options)?;
         let events = Arc::new(Events::default());
         let shared = Arc::clone(&events);
-        // SAFETY: the state, its futures and the closures of `with` reach nothing that is not `Send` but what lies in the state, and none of that leaves
-        // the lock: what closures return is `Send`.
+        // SAFETY: the state, its futures and the closures of `with` reach nothing that is not `Send` but what lies in
+        // the state, and none of that leaves the lock: what closures return is `Send`.
         let installed = unsafe {
             protocol::Installed::new(&net, move |_engine| Installed(State::new(number, counters, shared)))
         }?;
@@ -58,7 +58,8 @@ impl Net {
         self.installed.with(|installed, engine| work(&installed.0, engine))?
     }
 
-    /// What `take` returns, at once or after some events. `None` if the time is over; a negative one is no limit. Makes progress meanwhile.
+    /// What `take` returns, at once or after some events. `None` if the time is over; a negative one is no limit. Makes
+    /// progress meanwhile.
     pub fn wait_for<T>(&self, nanoseconds: i64, mut take: impl FnMut() -> Option<T>) -> Outcome<Option<T>> {
         self.installed.progress()?;
         if let Some(taken) = take() {
@@ -135,7 +136,8 @@ impl Net {
         Ok(())
     }
 
-    /// Ends all operations without an event, and wakes threads that wait. None of the program's memory is used afterwards.
+    /// Ends all operations without an event, and wakes threads that wait. None of the program's memory is used
+    /// afterwards.
     pub fn close(&self) -> Outcome {
         self.with(|state, _engine| {
             state.clear();

@@ -1,7 +1,7 @@
 //! The nets and options of the process, by handle.
 //!
-//! A child of a fork finds the registry to be its parent's, whose locks may be held for ever: it touches none of them, and makes a registry of its own
-//! when it opens something.
+//! A child of a fork finds the registry to be its parent's, whose locks may be held for ever: it touches none of them,
+//! and makes a registry of its own when it opens something.
 
 #![expect(unsafe_code, reason = "a registry is reached without a lock")]
 

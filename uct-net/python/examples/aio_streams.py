@@ -3,8 +3,8 @@
     python aio_streams.py serve 127.0.0.1:8080 &
     python aio_streams.py get 127.0.0.1:8080 /hello
 
-`open_connection` and `start_server` are those of asyncio, with an address of uct in place of host and port. What they return is built on
-`Transport`, which serves any protocol that asyncio's own transports serve.
+`open_connection` and `start_server` are those of asyncio, with an address of uct in place of host and port. What they
+return is built on `Transport`, which serves any protocol that asyncio's own transports serve.
 """
 
 import asyncio

@@ -3,9 +3,10 @@
     python tensors.py owner 127.0.0.1:7001 &
     python tensors.py worker 127.0.0.1:7001
 
-The shape is that of transports that frameworks of tensors register: memory is registered once, a peer gets a descriptor of a view, and `read`
-and `write` return works. Cancelling a task that awaits a work stops the waiting and not the transfer: the memory of both sides is in use until
-`work.wait` or `work.cancel` says otherwise. Arrays are NumPy's; a tensor of the host is one after `torch.from_numpy`.
+The shape is that of transports that frameworks of tensors register: memory is registered once, a peer gets a
+descriptor of a view, and `read` and `write` return works. Cancelling a task that awaits a work stops the waiting and
+not the transfer: the memory of both sides is in use until `work.wait` or `work.cancel` says otherwise. Arrays are
+NumPy's; a tensor of the host is one after `torch.from_numpy`.
 """
 
 import asyncio
@@ -102,7 +103,7 @@ class Transport:
         return Work(self.connection.get_blocks(self.pool, self.remote, pairs(views, remotes), notify=notify))
 
     def write(self, views, remotes, notify=None):
-        """Starts to write views of this side to the peer's. The peer's `notified` returns when all of them are there."""
+        """Starts to write views of this side to the peer's; its `notified` returns when all of them are there."""
         return Work(self.connection.put_blocks(self.pool, self.remote, pairs(views, remotes), notify=notify))
 
     async def notified(self):

@@ -276,7 +276,8 @@ impl AioConnection {
     }
 }
 
-/// As `uct.Transfer`, for asyncio: it is awaited itself. A task that is cancelled stops waiting, and the transfer goes on.
+/// As `uct.Transfer`, for asyncio: it is awaited itself. A task that is cancelled stops waiting, and the transfer goes
+/// on.
 #[pyclass(frozen, module = "uct.aio", name = "AioTransfer")]
 pub(crate) struct AioTransfer {
     moving: Moving,

@@ -15,7 +15,8 @@ use crate::opening::{self, Wanted};
 use crate::settings::{END, Settings, names};
 use crate::state::NetState;
 
-/// All permitted transports, open, and the connections over them. Use it as a context manager: its end closes what was made with it.
+/// All permitted transports, open, and the connections over them. Use it as a context manager: its end closes what was
+/// made with it.
 #[pyclass(frozen, module = "uct")]
 pub(crate) struct Net {
     state: Arc<NetState>,

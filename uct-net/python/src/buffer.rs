@@ -24,8 +24,9 @@ impl Source {
         if self.0.len_bytes() == 0 {
             return &[];
         }
-        // SAFETY: the buffer is contiguous (`contiguous`) and its object exports it until it is released by the drop. The bytes are only copied:
-        // a program that writes to them meanwhile sends some of the old and some of the new ones, as docs/python.md says.
+        // SAFETY: the buffer is contiguous (`contiguous`) and its object exports it until it is released by the drop.
+        // The bytes are only copied: a program that writes to them meanwhile sends some of the old and some of the new
+        // ones, as docs/python.md says.
         unsafe { slice::from_raw_parts(self.0.buf_ptr().cast(), self.0.len_bytes()) }
     }
 }
@@ -50,8 +51,8 @@ impl Target {
         if self.0.len_bytes() == 0 {
             return &mut [];
         }
-        // SAFETY: as in `Source::bytes`; it is writable (`Target::of`). The bytes are only written: a program that uses them before the
-        // call has ended finds some of the old and some of the new ones.
+        // SAFETY: as in `Source::bytes`; it is writable (`Target::of`). The bytes are only written: a program that uses
+        // them before the call has ended finds some of the old and some of the new ones.
         unsafe { slice::from_raw_parts_mut(self.0.buf_ptr().cast(), self.0.len_bytes()) }
     }
 }

@@ -1,4 +1,5 @@
-//! One operation on a net: its future, and its outcome as an object of Python. `blocking` waits for it in place, `operation` is awaited.
+//! One operation on a net: its future, and its outcome as an object of Python. `blocking` waits for it in place,
+//! `operation` is awaited.
 
 use std::pin::Pin;
 use std::sync::Arc;

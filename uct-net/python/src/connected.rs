@@ -142,7 +142,8 @@ impl Connected {
         Ok(Some(call))
     }
 
-    /// The end of a `with`: as [`Connected::close`], and no error if the connection has failed before, which the block was told.
+    /// The end of a `with`: as [`Connected::close`], and no error if the connection has failed before, which the block
+    /// was told.
     pub(crate) fn leave(self: &Arc<Connected>, py: Python<'_>) -> PyResult<Option<Call>> {
         let Ok(connection) = self.connection.get() else { return Ok(None) };
         let has_ended = pin!(connection.closed()).poll(&mut Context::from_waker(Waker::noop())).is_ready();

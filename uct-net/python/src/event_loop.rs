@@ -1,7 +1,7 @@
 //! An event loop of asyncio: a descriptor that wakers of a net make readable, and the tasks that were woken.
 //!
-//! The future that a task waits for is held by the task alone; a waker knows it by a weak reference, so that nothing keeps a loop or task that
-//! Python has given up.
+//! The future that a task waits for is held by the task alone; a waker knows it by a weak reference, so that nothing
+//! keeps a loop or task that Python has given up.
 
 use std::future::poll_fn;
 use std::os::fd::{AsFd, AsRawFd};
@@ -63,13 +63,14 @@ impl EventLoops {
         Ok(made)
     }
 
-    /// All of them. Under the lock no object is asked or dropped: that may run code of Python, and threads that wait for the lock.
+    /// All of them. Under the lock no object is asked or dropped: that may run code of Python, and threads that wait
+    /// for the lock.
     fn known<'py>(&self, py: Python<'py>) -> Vec<(Bound<'py, PyWeakrefReference>, Bound<'py, EventLoop>)> {
         lock(&self.0).iter().map(|(weak, it)| (weak.bind(py).clone(), it.bind(py).clone())).collect()
     }
 
-    /// The net has ended: wakes whom that concerns, and takes the descriptor out of the loop that runs in this thread. Other loops keep theirs until
-    /// they end.
+    /// The net has ended: wakes whom that concerns, and takes the descriptor out of the loop that runs in this thread.
+    /// Other loops keep theirs until they end.
     pub(crate) fn leave(&self, py: Python<'_>) -> PyResult<()> {
         let all = std::mem::take(&mut *lock(&self.0));
         for (weak, event_loop) in all {
@@ -201,7 +202,8 @@ impl EventLoop {
         Ok(())
     }
 
-    /// Drives the net for a moment, while tasks wait and the loop has no more to do: what comes soon then wakes no second thread.
+    /// Drives the net for a moment, while tasks wait and the loop has no more to do: what comes soon then wakes no
+    /// second thread.
     fn poll(slf: &Bound<'_, Self>) -> PyResult<()> {
         let (this, py) = (slf.get(), slf.py());
         let net = this.driven.upgrade().and_then(|driven| driven.open_net());

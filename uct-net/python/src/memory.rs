@@ -15,9 +15,11 @@ use uct_net::MemorySlice;
 use crate::error::exception;
 use crate::state::NetState;
 
-/// Registered memory of a net, or a part of it. Its buffer is writable: `memoryview(memory)`, `numpy.frombuffer(memory)`.
+/// Registered memory of a net, or a part of it. Its buffer is writable: `memoryview(memory)`,
+/// `numpy.frombuffer(memory)`.
 ///
-/// A peer that it is shared with may read and write it at any time. `memory[a:b]` is a part of it, for one operation or to be shared.
+/// A peer that it is shared with may read and write it at any time. `memory[a:b]` is a part of it, for one operation or
+/// to be shared.
 #[pyclass(frozen, module = "uct")]
 pub(crate) struct Memory {
     pub(crate) memory: uct_net::Memory,
@@ -93,7 +95,8 @@ impl Memory {
         }
         let place = this.memory.address().wrapping_add(this.start);
         let length = this.len().cast_signed();
-        // SAFETY: the view is Python's. The bytes stay in place as long as the memory, which this object holds, and the view holds this object.
+        // SAFETY: the view is Python's. The bytes stay in place as long as the memory, which this object holds, and the
+        // view holds this object.
         let filled = unsafe { ffi::PyBuffer_FillInfo(view, slf.as_ptr(), place.cast(), length, 0, flags) };
         if filled == 0 { Ok(()) } else { Err(PyErr::fetch(py)) }
     }

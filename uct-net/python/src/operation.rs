@@ -1,4 +1,5 @@
-//! A call that is awaited: an object with the protocol of coroutines, which suspends the task only if the call does not end at once.
+//! A call that is awaited: an object with the protocol of coroutines, which suspends the task only if the call does not
+//! end at once.
 
 use std::sync::{Arc, Mutex, Weak};
 use std::task::{Poll, Waker};
@@ -13,7 +14,8 @@ use crate::call::{Call, stop};
 use crate::event_loop::{Driven, EventLoop, Wait, Wakeup};
 use crate::state::NetState;
 
-/// An operation of `uct.aio`, to be awaited once. It begins when it is awaited; when its task is cancelled it ends as documented for each.
+/// An operation of `uct.aio`, to be awaited once. It begins when it is awaited; when its task is cancelled it ends as
+/// documented for each.
 #[pyclass(frozen, module = "uct.aio")]
 pub(crate) struct Operation {
     state: Arc<NetState>,

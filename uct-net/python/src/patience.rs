@@ -31,7 +31,8 @@ impl Patience {
         true
     }
 
-    /// A round has ended. Returns whether another one follows. What an event wakes mostly waits again, and so begins again.
+    /// A round has ended. Returns whether another one follows. What an event wakes mostly waits again, and so begins
+    /// again.
     pub(crate) fn ended(&mut self, has_event: bool) -> bool {
         if has_event {
             *self = Patience::default();

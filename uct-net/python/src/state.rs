@@ -1,4 +1,5 @@
-//! What all objects of a net share: the net, whether it is still open, and the connections and listeners that end with it.
+//! What all objects of a net share: the net, whether it is still open, and the connections and listeners that end with
+//! it.
 
 use std::pin::Pin;
 use std::sync::{Arc, Mutex, Weak};
@@ -137,7 +138,8 @@ impl NetState {
         members.push(member);
     }
 
-    /// Ends the net: closes its connections and listeners, and delivers what was sent last within the limit. `None` if it is closed.
+    /// Ends the net: closes its connections and listeners, and delivers what was sent last within the limit. `None` if
+    /// it is closed.
     pub(crate) fn close(self: &Arc<NetState>, limit: Duration) -> Option<Call> {
         let net = self.net.get().ok()?;
         drop(self.net.take());

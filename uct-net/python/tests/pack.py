@@ -1,4 +1,4 @@
-"""Makes a wheel of a library that cargo has built already: `pack.py LIBRARY VERSION FOLDER` prints the path of the wheel.
+"""Makes a wheel of a library that cargo has built already: `pack.py LIBRARY VERSION FOLDER` prints its path.
 
 For tests, which build the workspace once. maturin makes those for users, with the same contents.
 """

@@ -1,4 +1,4 @@
-"""Two processes talk: `talk.py serve` prints its address and echoes; `talk.py call ADDRESS TRANSPORT` checks what comes back."""
+"""Two processes talk: `talk.py serve` prints its address and echoes; `talk.py call ADDRESS TRANSPORT` checks the echo."""
 
 import sys
 

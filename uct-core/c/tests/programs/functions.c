@@ -1,5 +1,5 @@
-/* Calls each function of the vocabulary in the order in which programs do, over one transport and device, and checks what it returns:
-   functions TRANSPORT DEVICE. Two interfaces of one worker are the two sides; over self, one is both. */
+/* Calls each function of the vocabulary in the order in which programs do, over one transport and device, and checks
+   what it returns: functions TRANSPORT DEVICE. Two interfaces of one worker are the sides; over self, one is both. */
 #include <ucs/async/async.h>
 #include <uct/api/uct.h>
 #include <uct/api/v2/uct_v2.h>

@@ -1,4 +1,5 @@
-//! What the library exports: what the file lists, with a prefix of its own, so that UCX's libraries may be in the same process.
+//! What the library exports: what the file lists, with a prefix of its own, so that UCX's libraries may be in the same
+//! process.
 
 use std::process::Command;
 

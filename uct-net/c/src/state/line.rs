@@ -1,5 +1,5 @@
-//! Operations that wait for the next of something: messages, shared memory, notifications, callers. They are served in the order of the calls, by one
-//! future, which is spawned when one has to wait for the first time.
+//! Operations that wait for the next of something: messages, shared memory, notifications, callers. They are served in
+//! the order of the calls, by one future, which is spawned when one has to wait for the first time.
 
 use std::cell::{Cell, RefCell};
 use std::collections::VecDeque;

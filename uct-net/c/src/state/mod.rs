@@ -156,7 +156,8 @@ impl State {
         }
     }
 
-    /// Starts an operation: a future, which looks for itself whether it is cancelled. One that is ready at once needs no turn of the engine.
+    /// Starts an operation: a future, which looks for itself whether it is cancelled. One that is ready at once needs
+    /// no turn of the engine.
     fn start<F: Future<Output = Outcome<Done>> + 'static>(
         self: &Rc<State>,
         engine: &Engine,

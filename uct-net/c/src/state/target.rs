@@ -16,8 +16,8 @@ unsafe impl Send for Target {}
 
 impl Target {
     /// # Safety
-    /// The memory is valid for writes, and used by nobody else, until the operation has ended and the program has taken its event, or until the connection
-    /// or the net is closed.
+    /// The memory is valid for writes, and used by nobody else, until the operation has ended and the program has taken
+    /// its event, or until the connection or the net is closed.
     pub unsafe fn new(start: *mut u8, length: usize) -> Target {
         Target { start, length }
     }
@@ -27,8 +27,8 @@ impl Target {
         if self.length == 0 {
             return &mut [];
         }
-        // SAFETY: the promise of `new`. There is one value of this for an operation that is used at a time: that of the call, or later that of the
-        // future that serves the line.
+        // SAFETY: the promise of `new`. There is one value of this for an operation that is used at a time: that of the
+        // call, or later that of the future that serves the line.
         unsafe { std::slice::from_raw_parts_mut(self.start, self.length) }
     }
 

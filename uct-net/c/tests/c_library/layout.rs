@@ -1,8 +1,8 @@
-//! The library as it was promised: functions, structures and constants as the committed `layout.txt` has them, as Rust has them, as C and C++ read the
-//! header, and as the file exports them.
+//! The library as it was promised: functions, structures and constants as the committed `layout.txt` has them, as Rust
+//! has them, as C and C++ read the header, and as the file exports them.
 //!
-//! `UPDATE_LAYOUT=1 cargo test -p uct-net-c` writes `layout.txt` anew: for a function or a constant that was added. Anything else breaks programs that exist, and
-//! needs a new name of the library.
+//! `UPDATE_LAYOUT=1 cargo test -p uct-net-c` writes `layout.txt` anew: for a function or a constant that was added.
+//! Anything else breaks programs that exist, and needs a new name of the library.
 
 use std::collections::BTreeSet;
 use std::fs;

@@ -1,4 +1,5 @@
-//! The library as programs have it: its functions, its header and its file, and the examples in C between two processes.
+//! The library as programs have it: its functions, its header and its file, and the examples in C between two
+//! processes.
 
 #![allow(
     clippy::multiple_unsafe_ops_per_block,

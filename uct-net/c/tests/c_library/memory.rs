@@ -12,7 +12,8 @@ const SIZE: usize = 1 << 16;
 /// Memory of the library as bytes.
 fn contents(memory: Raw) -> &'static mut [u8] {
     let start: *mut u8 = uct_memory_data(memory).cast();
-    // SAFETY: memory of the library, which these tests free after their last use of it, and write while no operation does.
+    // SAFETY: memory of the library, which these tests free after their last use of it, and write while no operation
+    // does.
     unsafe { std::slice::from_raw_parts_mut(start, uct_memory_size(memory)) }
 }
 

@@ -4,8 +4,8 @@
 class Error(Exception):
     """Why an operation between two processes failed.
 
-    ``stage``, ``peer`` and ``reason`` are text; ``status`` is the name of a status, such as ``"CONNECTION_RESET"``; ``remedy`` says what to do, if that
-    is known.
+    ``stage``, ``peer`` and ``reason`` are text; ``status`` is the name of a status, such as
+    ``"CONNECTION_RESET"``; ``remedy`` says what to do, if that is known.
     """
 
     def __init__(self, stage, peer, status, reason, remedy=None):

@@ -13,7 +13,8 @@
 #define END_C_DECLS
 #endif
 
-/* The function or variable that a name of this vocabulary stands for, in libuct-compat.so: its symbols have a prefix of their own. */
+/* The function or variable that a name of this vocabulary stands for, in libuct-compat.so: its symbols have a prefix of
+   their own. */
 #define UCTC_SYMBOL(_name) __asm__(#_name)
 
 #define UCS_BIT(_i) (1ul << (_i))

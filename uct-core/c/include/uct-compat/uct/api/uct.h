@@ -1,11 +1,14 @@
 /* The functions of UCT, under the names that UCX gives them, on this project's transports.
  *
- * For programs that are written for UCX's UCT. Their source is compiled with these headers in place of UCX's and linked with libuct-compat.so, whose
- * symbols begin with uctc_, so that UCX's libraries may be in the same process. Only names and meanings are UCX's, not layouts: what was compiled
- * with its headers does not run with this library. docs/uct-compat.md has what is there and what differs.
+ * For programs that are written for UCX's UCT. Their source is compiled with these headers in place of UCX's and linked
+ * with libuct-compat.so, whose symbols begin with uctc_, so that UCX's libraries may be in the same process. Only names
+ * and meanings are UCX's, not layouts: what was compiled with its headers does not run with this library.
+ * docs/uct-compat.md has what is there and what differs.
  *
- * A worker, and all that is opened on it, belongs to one thread at a time. No function blocks unless it says so. Handles are pointers: one that is
- * not valid is followed all the same. A callback must return: it may neither throw an exception nor jump out. */
+ * A worker, and all that is opened on it, belongs to one thread at a time. No function blocks unless it says so.
+ * Handles are pointers: one that is not valid is followed all the same. A callback must return: it may neither throw an
+ * exception nor jump out.
+ */
 #ifndef UCT_COMPAT_UCT_H
 #define UCT_COMPAT_UCT_H
 
@@ -42,8 +45,8 @@ typedef struct uct_component_attr {
     uint64_t flags;                       /* zero: connection managers are not a part of this vocabulary */
 } uct_component_attr_t;
 
-/* Lists the components that have a device here. The first call reads the configuration and loads the transports, which may block.
-   UCS_ERR_INVALID_PARAM if the configuration is wrong: the log says what. */
+/* Lists the components that have a device here. The first call reads the configuration and loads the transports, which
+   may block. UCS_ERR_INVALID_PARAM if the configuration is wrong: the log says what. */
 ucs_status_t uct_query_components(uct_component_h **components_p, unsigned *num_components_p)
         UCTC_SYMBOL(uctc_query_components);
 
@@ -154,7 +157,8 @@ typedef struct uct_rkey_bundle {
     void *type;
 } uct_rkey_bundle_t;
 
-/* Takes what a peer has packed. A memory domain of the component has to be open. UCS_ERR_INVALID_PARAM for bytes that are no key. */
+/* Takes what a peer has packed. A memory domain of the component has to be open. UCS_ERR_INVALID_PARAM for bytes that
+   are no key. */
 ucs_status_t uct_rkey_unpack(uct_component_h component, const void *rkey_buffer, uct_rkey_bundle_t *rkey_ob)
         UCTC_SYMBOL(uctc_rkey_unpack);
 
@@ -344,7 +348,8 @@ struct uct_iface_attr {
 ucs_status_t uct_iface_open(uct_md_h md, uct_worker_h worker, const uct_iface_params_t *params,
                             const uct_iface_config_t *config, uct_iface_h *iface_p) UCTC_SYMBOL(uctc_iface_open);
 
-/* Its endpoints are destroyed by then, and its kept messages released. From a callback, it takes place once progress has returned. */
+/* Its endpoints are destroyed by then, and its kept messages released. From a callback, it takes place once progress
+   has returned. */
 void uct_iface_close(uct_iface_h iface) UCTC_SYMBOL(uctc_iface_close);
 
 ucs_status_t uct_iface_query(uct_iface_h iface, uct_iface_attr_t *iface_attr) UCTC_SYMBOL(uctc_iface_query);
@@ -429,8 +434,8 @@ struct uct_ep_params {
 
 ucs_status_t uct_ep_create(const uct_ep_params_t *params, uct_ep_h *ep_p) UCTC_SYMBOL(uctc_ep_create);
 
-/* Messages that were accepted are still sent; completions of what cannot end otherwise get UCS_ERR_CANCELED. Pending requests are purged by then.
-   From a callback, it takes place once progress has returned. */
+/* Messages that were accepted are still sent; completions of what cannot end otherwise get UCS_ERR_CANCELED. Pending
+   requests are purged by then. From a callback, it takes place once progress has returned. */
 void uct_ep_destroy(uct_ep_h ep) UCTC_SYMBOL(uctc_ep_destroy);
 
 /* Writes ep_addr_len bytes. */
@@ -440,8 +445,9 @@ ucs_status_t uct_ep_get_address(uct_ep_h ep, uct_ep_addr_t *addr) UCTC_SYMBOL(uc
 ucs_status_t uct_ep_connect_to_ep(uct_ep_h ep, const uct_device_addr_t *dev_addr, const uct_ep_addr_t *ep_addr)
         UCTC_SYMBOL(uctc_ep_connect_to_ep);
 
-/* Operations return UCS_OK (done, buffers are free, the completion is not touched), UCS_INPROGRESS (the completion is counted down at the end),
-   UCS_ERR_NO_RESOURCE (nothing happened: call progress and try again, or uct_ep_pending_add), or another error (nothing happened). */
+/* Operations return UCS_OK (done, buffers are free, the completion is not touched), UCS_INPROGRESS (the completion is
+   counted down at the end), UCS_ERR_NO_RESOURCE (nothing happened: call progress and try again, or uct_ep_pending_add),
+   or another error (nothing happened). */
 
 enum uct_msg_flags {
     UCT_SEND_FLAG_SIGNALED = UCS_BIT(0) /* for UCT_EVENT_RECV_SIG */
@@ -470,7 +476,8 @@ ssize_t uct_ep_put_bcopy(uct_ep_h ep, uct_pack_callback_t pack_cb, void *arg, ui
 ucs_status_t uct_ep_put_zcopy(uct_ep_h ep, const uct_iov_t *iov, size_t iovcnt, uint64_t remote_addr, uct_rkey_t rkey,
                               uct_completion_t *comp) UCTC_SYMBOL(uctc_ep_put_zcopy);
 
-/* Done at return. Where remote memory is not reached directly it waits for the peer, and calls progress of the interface meanwhile. */
+/* Done at return. Where remote memory is not reached directly it waits for the peer, and calls progress of the
+   interface meanwhile. */
 ucs_status_t uct_ep_get_short(uct_ep_h ep, void *buffer, unsigned length, uint64_t remote_addr, uct_rkey_t rkey)
         UCTC_SYMBOL(uctc_ep_get_short);
 

@@ -57,14 +57,16 @@ typedef struct uct_iov {
     unsigned count;
 } uct_iov_t;
 
-/* Takes a message: `data` are readable until it returns, and aligned to 8 bytes. With UCT_CB_PARAM_FLAG_DESC it may write to the rx_headroom
-   bytes ahead of them and return UCS_INPROGRESS: then both are the program's until uct_iface_release_desc. */
+/* Takes a message: `data` are readable until it returns, and aligned to 8 bytes. With UCT_CB_PARAM_FLAG_DESC it may
+   write to the rx_headroom bytes ahead of them and return UCS_INPROGRESS: then both are the program's until
+   uct_iface_release_desc. */
 typedef ucs_status_t (*uct_am_callback_t)(void *arg, void *data, size_t length, unsigned flags);
 
 /* Called when the counter of a completion reaches zero. */
 typedef void (*uct_completion_callback_t)(uct_completion_t *self);
 
-/* Called when there is room again: UCS_OK ends the request, UCS_INPROGRESS keeps it, an error keeps it and ends the round. */
+/* Called when there is room again: UCS_OK ends the request, UCS_INPROGRESS keeps it, an error keeps it and ends the
+   round. */
 typedef ucs_status_t (*uct_pending_callback_t)(uct_pending_req_t *self);
 
 /* Called for each request that is removed. */
