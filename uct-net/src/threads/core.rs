@@ -10,7 +10,7 @@ use std::cell::Cell;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::rc::Weak;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, TryLockError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, TryLockError};
 use std::time::{Duration, Instant};
 
 use ucs::memory::fork::{ForkGuard, Forked};
@@ -66,6 +66,8 @@ pub(crate) struct Core {
     polls: AtomicU64,
     /// No such thread comes for now.
     is_handed_over: AtomicBool,
+    /// How often a thread has begun to drive in `block_on`. Written under the lock.
+    calls: AtomicU64,
     /// A socket is ready; the thread that polls looks at them.
     is_look_due: AtomicBool,
     /// A task drives it, and no thread does.
@@ -99,6 +101,8 @@ pub(super) trait Hook {
 pub(super) struct Duty {
     /// Threads inside `block_on`: the driver's thread stands aside for them.
     pub(super) foreground: u32,
+    /// The driver's thread waits until there is none.
+    is_aside: bool,
     /// Threads that take the lock again at once.
     pub(super) spinning: u32,
     /// The driver's thread sleeps for a moment only.
@@ -152,6 +156,7 @@ impl Core {
             wait,
             polls: AtomicU64::new(0),
             is_handed_over: AtomicBool::new(false),
+            calls: AtomicU64::new(0),
             is_look_due: AtomicBool::new(false),
             #[cfg(feature = "tokio")]
             is_in_task: AtomicBool::new(false),
@@ -199,11 +204,14 @@ impl Core {
         Inside { core: self, state: Some(state), leaves: Leaves::Used }
     }
 
-    /// Waits until no thread drives in the foreground.
+    /// Waits until a thread has stopped to drive in the foreground. Another one may have begun by then.
     pub(super) fn wait_until_needed(&self) {
-        let state = lock(&self.state);
-        let state = self.stand_in.wait_while(state, |state| state.duty.foreground > 0 && !self.is_closing());
-        drop(state);
+        let mut state = lock(&self.state);
+        if state.duty.foreground > 0 && !self.is_closing() {
+            state.duty.is_aside = true;
+            state = self.stand_in.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state.duty.is_aside = false;
+        }
     }
 
     /// The calling thread is the driver's from now on.
@@ -286,6 +294,18 @@ impl Core {
         self.polls.load(Ordering::Relaxed)
     }
 
+    /// How often a thread has begun to drive in `block_on`.
+    pub(super) fn calls(&self) -> u64 {
+        // SYNC: as in `polls`.
+        self.calls.load(Ordering::Relaxed)
+    }
+
+    /// Whether threads begin to drive in `block_on` so often that it costs them more to have the driver's thread woken between two calls than that
+    /// brings.
+    pub(super) fn is_called(&self, calls: &mut Polls) -> bool {
+        calls.are_often(self.calls(), Instant::now)
+    }
+
     /// Whether threads that come again soon enter often, and none says that it stops.
     pub(super) fn is_polled(&self, polls: &mut Polls) -> bool {
         // SYNC: as there; a thread that hands over rings the doorbell as well.
@@ -340,8 +360,30 @@ impl Inside<'_> {
         let duty = self.duty_mut();
         duty.spinning += 1;
         duty.is_roused = false;
-        duty.is_napping = false;
         self.leaves = Leaves::Returns;
+    }
+
+    /// As [`Inside::begin`], after a nap.
+    pub(super) fn end_nap(&mut self) {
+        self.duty_mut().is_napping = false;
+        self.begin();
+    }
+
+    /// The thread drives in `block_on` from now on.
+    pub(super) fn begin_call(&mut self) {
+        self.duty_mut().foreground += 1;
+        self.begin();
+        // SYNC: written under the lock alone, and read by the driver's thread at any time.
+        self.core.calls.store(self.core.calls.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+    }
+
+    /// The thread leaves `block_on`. Returns whether the driver's thread waits for that.
+    pub(super) fn end_call(&mut self) -> bool {
+        let duty = self.duty_mut();
+        duty.foreground -= 1;
+        let is_awaited = duty.foreground == 0 && std::mem::take(&mut duty.is_aside);
+        self.end();
+        is_awaited
     }
 
     /// The thread does not come back by itself any more.

@@ -11,14 +11,15 @@ use ucs::event_set::EventFd;
 
 use super::core::Core;
 use super::jobs::Jobs;
-use super::polls::Polls;
+use super::polls::{OFTEN, Polls};
 use super::sleeper::wait_for;
 use crate::error::{Error, Result, Stage};
 use crate::local::net::Idle;
 use crate::local::reactor::CHILD_SLEEP;
 use crate::options::{NetOptions, Wait};
 
-/// How long the driver's thread sleeps at most while handles use the engine: each use may take back what was armed.
+/// How long the driver's thread sleeps at most while handles use the engine: each use may take back what was armed. Also the time from one
+/// `block_on` to the next up to which it leaves the engine to these calls.
 const NAP: Duration = Duration::from_micros(100);
 /// How long it sleeps at a time while another thread polls: at first, and at most.
 const POLLED_NAP: Duration = Duration::from_millis(1);
@@ -96,15 +97,18 @@ pub(super) enum Step {
 
 fn drive(core: &Core) {
     let mut idle = Idle::new(core.wait);
-    let (mut uses, mut polls) = (0, Polls::new(core.polls(), Instant::now()));
+    let now = Instant::now();
+    let (mut polls, mut calls) = (Polls::new(core.polls(), now, OFTEN), Polls::new(core.calls(), now, NAP));
+    let mut uses = 0;
     while !core.is_closing() {
         if core.jobs.as_ref().is_some_and(Jobs::work) {
             idle.reset();
         }
-        if core.is_polled(&mut polls) {
+        let mut is_served = || core.is_polled(&mut polls) || core.is_called(&mut calls);
+        if is_served() {
             core.enter().nap();
-            stand_by(core, None, &mut polls);
-            core.enter().begin();
+            stand_by(core, None, is_served);
+            core.enter().end_nap();
             idle.reset();
             continue;
         }
@@ -112,7 +116,7 @@ fn drive(core: &Core) {
             Step::Busy | Step::Early => std::hint::spin_loop(),
             Step::Sleep(until) => {
                 sleep(core, None, until);
-                core.enter().begin();
+                core.enter().end_nap();
             }
             Step::Aside => {
                 core.wait_until_needed();
@@ -123,14 +127,14 @@ fn drive(core: &Core) {
     }
 }
 
-/// Naps while another thread polls: until that stops, the doorbell is rung, or the thread is woken. It takes no lock meanwhile. The thread
+/// Naps while others poll or drive: until that stops, the doorbell is rung, or the thread is woken. It takes no lock meanwhile. The thread
 /// does not count as awake meanwhile ([`Inside::nap`](super::core::Inside::nap)).
-fn stand_by(core: &Core, own: Option<&EventFd>, polls: &mut Polls) {
+fn stand_by(core: &Core, own: Option<&EventFd>, mut is_served: impl FnMut() -> bool) {
     let mut nap = POLLED_NAP;
     loop {
         let is_rung = is_ready([Some(core.doorbell.as_fd()), own.map(AsFd::as_fd)], nap);
         nap = LONG_NAP;
-        if is_rung || !core.is_polled(polls) {
+        if is_rung || !is_served() {
             break;
         }
         if is_ready([Some(core.fd()), None], Duration::ZERO) {
@@ -233,7 +237,7 @@ pub(super) fn block_on<F: Future>(core: &Core, future: F) -> F::Output {
     let waker = thread.waker();
     let mut context = Context::from_waker(&waker);
     let mut foreground = None;
-    let (mut idle, mut polls) = (Idle::new(core.wait), Polls::new(core.polls(), Instant::now()));
+    let (mut idle, mut polls) = (Idle::new(core.wait), Polls::new(core.polls(), Instant::now(), OFTEN));
     loop {
         if thread.take() {
             if let Poll::Ready(output) = future.as_mut().poll(&mut context) {
@@ -255,10 +259,10 @@ pub(super) fn block_on<F: Future>(core: &Core, future: F) -> F::Output {
         if core.wait != Wait::Spin && core.is_polled(&mut polls) {
             core.enter().nap();
             thread.sleep(None, |own, _until| match own {
-                Some(_) => stand_by(core, own, &mut polls),
+                Some(_) => stand_by(core, own, || core.is_polled(&mut polls)),
                 None => std::thread::sleep(POLLED_NAP),
             });
-            core.enter().begin();
+            core.enter().end_nap();
             continue;
         }
         if let Step::Sleep(until) = core.step(&mut idle, Driver::Foreground) {
@@ -285,9 +289,7 @@ struct Foreground<'a>(&'a Core);
 
 impl Foreground<'_> {
     fn new(core: &Core) -> Foreground<'_> {
-        let mut entered = core.enter();
-        entered.begin();
-        entered.duty_mut().foreground += 1;
+        core.enter().begin_call();
         Foreground(core)
     }
 }
@@ -298,12 +300,13 @@ impl Drop for Foreground<'_> {
             return;
         }
         let mut entered = self.0.enter();
-        entered.duty_mut().foreground -= 1;
-        entered.end();
+        let is_awaited = entered.end_call();
         #[cfg(feature = "tokio")]
         let task = entered.duty_mut().aside.take();
         drop(entered);
-        self.0.stand_in.notify_all();
+        if is_awaited {
+            self.0.stand_in.notify_all();
+        }
         #[cfg(feature = "tokio")]
         if let Some(task) = task {
             task.wake();

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 /// Time from one poll to the next up to which a driver leaves the engine to that thread. One that comes less often would do a turn's work at each, so
 /// that long transfers take as many of its pauses.
-const OFTEN: Duration = Duration::from_micros(500);
+pub(super) const OFTEN: Duration = Duration::from_micros(500);
 /// Polls that say how often.
 const ENOUGH: u64 = 4;
 
@@ -13,12 +13,14 @@ const ENOUGH: u64 = 4;
 pub(super) struct Polls {
     seen: u64,
     since: Instant,
+    /// The time between two.
+    often: Duration,
 }
 
 impl Polls {
     /// `polls` were there `now`.
-    pub(super) fn new(polls: u64, now: Instant) -> Polls {
-        Polls { seen: polls, since: now }
+    pub(super) fn new(polls: u64, now: Instant, often: Duration) -> Polls {
+        Polls { seen: polls, since: now, often }
     }
 
     /// Whether polls come often: enough of them since the last answer, or since they came rarely.
@@ -28,11 +30,11 @@ impl Polls {
             return false;
         }
         let now = now();
-        let is_often = now.duration_since(self.since) <= OFTEN * count.min(u64::from(u32::MAX)) as u32;
+        let is_often = now.duration_since(self.since) <= self.often * count.min(u64::from(u32::MAX)) as u32;
         if is_often && count < ENOUGH {
             return false;
         }
-        *self = Polls::new(polls, now);
+        (self.seen, self.since) = (polls, now);
         is_often
     }
 }
@@ -45,7 +47,7 @@ mod tests {
     fn are_often(pause: Duration) -> [bool; 2] {
         [1, 100].map(|looks| {
             let start = Instant::now();
-            let mut polls = Polls::new(0, start);
+            let mut polls = Polls::new(0, start, OFTEN);
             let mut looked = (1..=1000).filter(|count| count % looks == 0);
             looked.any(|count| polls.are_often(count, || start + pause * count as u32))
         })
@@ -62,7 +64,7 @@ mod tests {
     #[test]
     fn none_and_one_after_a_long_time_are_not_often() {
         let start = Instant::now();
-        let mut polls = Polls::new(5, start);
+        let mut polls = Polls::new(5, start, OFTEN);
         assert!(!polls.are_often(5, || unreachable!("there is no need to look")));
         assert!(!polls.are_often(6, || start + Duration::from_secs(1)));
         // The long time does not count against those that follow.

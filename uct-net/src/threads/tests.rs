@@ -1,12 +1,16 @@
 //! Engines whose transports are bound to their thread, beside those that are not. No transport in this workspace is bound, so these tests set
-//! that attribute themselves.
+//! that attribute themselves. And what a call of `block_on` does to the driver's thread.
 
+use std::future::poll_fn;
+use std::task::Poll;
 use std::thread;
 use std::time::Duration;
 
 use uct_host::Context;
 use uct_host::configuration::Sources;
 
+use super::core::Core;
+use super::driver;
 use super::engine::Engine;
 use super::{Connection, Net};
 use crate::NetOptions;
@@ -125,4 +129,38 @@ fn a_panic_under_the_lock_is_the_calling_threads_alone() {
         let message = left.block_on(here.recv().within(LIMIT)).expect("other threads go on");
         assert_eq!(*message, *b"afterwards");
     }
+}
+
+/// Drives a core in this thread until a future is ready that is not so at once. Returns whether the driver's thread was woken at the end.
+fn wakes_the_driver(core: &Core) -> bool {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+    core.doorbell.drain();
+    let mut is_second = false;
+    driver::block_on(
+        core,
+        poll_fn(|context| {
+            context.waker().wake_by_ref();
+            if std::mem::replace(&mut is_second, true) { Poll::Ready(()) } else { Poll::Pending }
+        }),
+    );
+    let mut doorbell = [PollFd::new(&core.doorbell, PollFlags::IN)];
+    poll(&mut doorbell, Some(&Timespec::default())).expect("a descriptor") > 0
+}
+
+#[test]
+fn a_call_wakes_the_drivers_thread_only_if_that_does_not_come_by_itself() {
+    let context = Context::builder().sources(Sources::default()).build().expect("a context");
+    // This thread is the driver's between two calls.
+    let core = Core::open(&context, NetOptions::default(), false).expect("a core");
+    core.enter().begin();
+    core.enter().nap();
+    for _ in 0..3 {
+        assert!(!wakes_the_driver(&core), "it naps");
+    }
+    core.enter().end_nap();
+    core.enter().end();
+    assert!(wakes_the_driver(&core), "it sleeps");
+    assert_eq!(core.calls(), 4);
+    driver::finish(&core);
 }
