@@ -143,9 +143,15 @@ impl EventLoop {
         if !wakeup.bind(&this.queue, PyWeakrefReference::new(&future)?.unbind()) {
             return Ok(None);
         }
-        let may_poll = this.driven.upgrade().is_some_and(|driven| driven.may_poll());
+        let driven = this.driven.upgrade();
+        let may_poll = driven.as_ref().is_some_and(|driven| driven.may_poll());
         if may_poll && lock(&this.patience).begins() {
             poll_soon(slf, &event_loop)?;
+        }
+        if !lock(&this.patience).is_polling()
+            && let Some(net) = driven.and_then(|driven| driven.open_net())
+        {
+            net.rest();
         }
         // SYNC: as in the drop.
         this.waits.fetch_add(1, Ordering::Relaxed);
@@ -224,7 +230,11 @@ impl EventLoop {
             }));
         });
         let woken = queue.end_polling();
-        let goes_on = lock(&this.patience).ended(!woken.is_empty());
+        let has_event = !woken.is_empty();
+        let goes_on = lock(&this.patience).ended(has_event);
+        if !goes_on && !has_event {
+            net.rest();
+        }
         EventLoop::wake(py, woken)?;
         match this.event_loop.bind(py).upgrade() {
             Some(running) if goes_on => poll_soon(slf, &running),

@@ -1,7 +1,7 @@
 //! How long an event loop polls for what its tasks wait for, before it leaves that to the net's thread.
 
 /// Rounds of the loop without an event after which it stops.
-const ROUNDS: u32 = 4;
+const ROUNDS: u32 = 8;
 /// Most waits in a row that do without polling.
 const MOST_SKIPPED: u32 = 256;
 
@@ -29,6 +29,11 @@ impl Patience {
         self.is_polling = true;
         self.rounds = 0;
         true
+    }
+
+    /// Whether a round follows.
+    pub(crate) fn is_polling(&self) -> bool {
+        self.is_polling
     }
 
     /// A round has ended. Returns whether another one follows. What an event wakes mostly waits again, and so begins

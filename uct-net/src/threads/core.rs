@@ -66,7 +66,7 @@ pub(crate) struct Core {
     polls: AtomicU64,
     /// No such thread comes for now.
     is_handed_over: AtomicBool,
-    /// How often a thread has begun to drive in `block_on`. Written under the lock.
+    /// How often a thread has begun to drive in `block_on` since the last one that handed over. Written under the lock.
     calls: AtomicU64,
     /// A socket is ready; the thread that polls looks at them.
     is_look_due: AtomicBool,
@@ -294,7 +294,7 @@ impl Core {
         self.polls.load(Ordering::Relaxed)
     }
 
-    /// How often a thread has begun to drive in `block_on`.
+    /// How often a thread has begun to drive in `block_on` since the last one that handed over.
     pub(super) fn calls(&self) -> u64 {
         // SYNC: as in `polls`.
         self.calls.load(Ordering::Relaxed)
@@ -375,6 +375,7 @@ impl Inside<'_> {
         self.begin();
         // SYNC: written under the lock alone, and read by the driver's thread at any time.
         self.core.calls.store(self.core.calls.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
+        self.take_back();
     }
 
     /// The thread leaves `block_on`. Returns whether the driver's thread waits for that.
@@ -435,7 +436,12 @@ impl Inside<'_> {
     pub(super) fn note_poll(&mut self) {
         // SYNC: written under the lock alone, and read by the driver's thread at any time.
         self.core.polls.store(self.core.polls.load(Ordering::Relaxed) + 1, Ordering::Relaxed);
-        // SYNC: as above.
+        self.take_back();
+    }
+
+    /// There is a caller that comes again soon.
+    fn take_back(&self) {
+        // SYNC: written under the lock. Mostly it is false, and a load is cheaper than a store.
         if self.core.is_handed_over.load(Ordering::Relaxed) {
             // SYNC: as above.
             self.core.is_handed_over.store(false, Ordering::Relaxed);
@@ -446,6 +452,8 @@ impl Inside<'_> {
     pub(super) fn hand_over(&mut self) {
         // SYNC: ahead of the doorbell, which this thread rings when it leaves.
         self.core.is_handed_over.store(true, Ordering::Relaxed);
+        // SYNC: as above.
+        self.core.calls.store(0, Ordering::Relaxed);
         self.duty_mut().is_napping = false;
     }
 
@@ -491,13 +499,18 @@ impl Inside<'_> {
         state.hooks.get().iter().any(|hook| hook.upgrade().is_some_and(|hook| hook.is_due()))
     }
 
-    /// The driver's thread naps from now on, while others poll.
-    pub(super) fn nap(&mut self) {
+    /// The driver's thread naps from now on, while others poll. False if the last one has handed over meanwhile.
+    pub(super) fn nap(&mut self) -> bool {
+        self.leaves = Leaves::Returns;
+        // SYNC: written under the lock, which this thread has.
+        if self.core.is_handed_over.load(Ordering::Relaxed) {
+            return false;
+        }
         let duty = self.duty_mut();
         duty.spinning -= 1;
         duty.is_roused = false;
         duty.is_napping = true;
-        self.leaves = Leaves::Returns;
+        true
     }
 
     /// When a thread that sleeps has to wake by itself.

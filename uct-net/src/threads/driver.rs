@@ -105,8 +105,7 @@ fn drive(core: &Core) {
             idle.reset();
         }
         let mut is_served = || core.is_polled(&mut polls) || core.is_called(&mut calls);
-        if is_served() {
-            core.enter().nap();
+        if is_served() && core.enter().nap() {
             stand_by(core, None, is_served);
             core.enter().end_nap();
             idle.reset();
@@ -256,8 +255,7 @@ pub(super) fn block_on<F: Future>(core: &Core, future: F) -> F::Output {
         }
         // A future that is ready at once needs no driver.
         foreground.get_or_insert_with(|| Foreground::new(core));
-        if core.wait != Wait::Spin && core.is_polled(&mut polls) {
-            core.enter().nap();
+        if core.wait != Wait::Spin && core.is_polled(&mut polls) && core.enter().nap() {
             thread.sleep(None, |own, _until| match own {
                 Some(_) => stand_by(core, own, || core.is_polled(&mut polls)),
                 None => std::thread::sleep(POLLED_NAP),

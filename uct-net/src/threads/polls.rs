@@ -25,7 +25,11 @@ impl Polls {
 
     /// Whether polls come often: enough of them since the last answer, or since they came rarely.
     pub(super) fn are_often(&mut self, polls: u64, now: impl FnOnce() -> Instant) -> bool {
-        let count = polls - self.seen;
+        // They begin anew when a thread hands over.
+        let Some(count) = polls.checked_sub(self.seen) else {
+            (self.seen, self.since) = (polls, now());
+            return false;
+        };
         if count == 0 {
             return false;
         }
@@ -69,5 +73,15 @@ mod tests {
         assert!(!polls.are_often(6, || start + Duration::from_secs(1)));
         // The long time does not count against those that follow.
         assert!(polls.are_often(10, || start + Duration::from_secs(1) + OFTEN));
+    }
+
+    #[test]
+    fn those_from_before_a_hand_over_do_not_count() {
+        let start = Instant::now();
+        let mut polls = Polls::new(0, start, OFTEN);
+        assert!(polls.are_often(100, || start));
+        assert!(!polls.are_often(3, || start));
+        assert!(!polls.are_often(3 + ENOUGH - 1, || start));
+        assert!(polls.are_often(3 + ENOUGH, || start));
     }
 }

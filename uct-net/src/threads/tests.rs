@@ -133,8 +133,6 @@ fn a_panic_under_the_lock_is_the_calling_threads_alone() {
 
 /// Drives a core in this thread until a future is ready that is not so at once. Returns whether the driver's thread was woken at the end.
 fn wakes_the_driver(core: &Core) -> bool {
-    use rustix::event::{PollFd, PollFlags, Timespec, poll};
-
     core.doorbell.drain();
     let mut is_second = false;
     driver::block_on(
@@ -144,6 +142,12 @@ fn wakes_the_driver(core: &Core) -> bool {
             if std::mem::replace(&mut is_second, true) { Poll::Ready(()) } else { Poll::Pending }
         }),
     );
+    is_rung(core)
+}
+
+fn is_rung(core: &Core) -> bool {
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
     let mut doorbell = [PollFd::new(&core.doorbell, PollFlags::IN)];
     poll(&mut doorbell, Some(&Timespec::default())).expect("a descriptor") > 0
 }
@@ -154,13 +158,17 @@ fn a_call_wakes_the_drivers_thread_only_if_that_does_not_come_by_itself() {
     // This thread is the driver's between two calls.
     let core = Core::open(&context, NetOptions::default(), false).expect("a core");
     core.enter().begin();
-    core.enter().nap();
+    assert!(core.enter().nap());
     for _ in 0..3 {
         assert!(!wakes_the_driver(&core), "it naps");
     }
+    assert_eq!(core.calls(), 3);
+    core.enter().hand_over();
+    assert!(is_rung(&core), "no call follows");
+    assert_eq!(core.calls(), 0);
+    assert!(!core.enter().nap(), "nobody drives");
     core.enter().end_nap();
     core.enter().end();
     assert!(wakes_the_driver(&core), "it sleeps");
-    assert_eq!(core.calls(), 4);
     driver::finish(&core);
 }
