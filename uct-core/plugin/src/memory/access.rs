@@ -273,6 +273,42 @@ mod tests {
         assert!(!is_live());
     }
 
+    /// As that of a message whose bytes the kernel has copied.
+    #[test]
+    fn the_end_of_a_registration_that_was_never_looked_up_waits_for_no_access() {
+        let regions = Regions::default();
+        let mut memory = [0_u8; 64];
+        let base = NonNull::from(&mut memory).cast();
+        // SAFETY: removed below, ahead of the end of the memory.
+        let [first, second] =
+            [(); 2].map(|()| unsafe { regions.insert(base, 64, MemoryAccess::all()) }.unwrap());
+        let place = (second.key() as u32, second.secret());
+        let (is_inside, inside) = std::sync::mpsc::channel();
+        let (end, ended) = std::sync::mpsc::channel::<()>();
+        std::thread::scope(|threads| {
+            let is_early = threads.spawn(move || {
+                let accessor = Accessor::default();
+                let section = accessor.enter();
+                is_inside.send(()).unwrap();
+                let is_early = ended.recv_timeout(std::time::Duration::from_secs(60)).is_ok();
+                drop(section);
+                is_early
+            });
+            inside.recv().unwrap();
+            regions.remove(&first);
+            assert!(regions.find(first.key() as u32, first.secret()).is_err());
+            end.send(()).unwrap();
+            assert!(is_early.join().unwrap(), "it has waited for an access of something else");
+        });
+        // What was looked up is waited for, which a debug build refuses inside of an access.
+        assert!(regions.find(place.0, place.1).is_ok());
+        let accessor = Accessor::default();
+        let section = accessor.enter();
+        let removed = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| regions.remove(&second)));
+        assert_eq!(removed.is_err(), cfg!(debug_assertions));
+        drop(section);
+    }
+
     #[test]
     fn the_end_of_a_registration_waits_for_the_access_of_another_thread() {
         let regions = Regions::default();

@@ -79,12 +79,14 @@ pub struct Region {
     granted: MemoryAccess,
     key: u64,
     secret: u64,
-    /// [`LIVE`] until the region is removed.
+    /// [`UNREACHED`], then [`LIVE`], and 0 once the region is removed.
     live: AtomicU64,
 }
 
-/// What the word of a live region holds ([`Window::new`]).
+/// What the word of a region holds that may be accessed ([`Window::new`]).
 const LIVE: u64 = 1 << 32;
+/// What it holds until the first access, or look-up for one: the end of a registration that nobody has reached waits for nobody.
+const UNREACHED: u64 = 2 << 32;
 
 /// An unpacked key: what a peer may reach and how the peer's table calls it.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -142,7 +144,7 @@ impl Region {
     pub fn check(&self, address: u64, length: usize, access: MemoryAccess) -> Result<NonNull<u8>, Error> {
         let offset = address.wrapping_sub(self.base);
         let fits = offset <= self.length && length as u64 <= self.length - offset;
-        if !fits || !self.granted.contains(access) || !self.is_alive() {
+        if !fits || !self.granted.contains(access) || !(self.is_live() || self.reach()) {
             return Err(self.refusal(fits));
         }
         // SAFETY: the region began at an address that is not null, and this one is not below.
@@ -152,23 +154,40 @@ impl Region {
     #[cold]
     #[inline(never)]
     fn refusal(&self, fits: bool) -> Error {
-        if fits || !self.is_alive() { Error::INVALID_PARAM } else { Error::OUT_OF_RANGE }
+        if fits || self.has_ended() { Error::INVALID_PARAM } else { Error::OUT_OF_RANGE }
     }
 
     #[inline(always)]
-    fn is_alive(&self) -> bool {
-        // SYNC: pairs with the store in `Region::end`, which is ordered with the counters of accessors by `ucs`'s barriers.
+    fn is_live(&self) -> bool {
+        // SYNC: pairs with `Region::end`, which is ordered with the counters of accessors by `ucs`'s barriers.
         self.live.load(Memory::Acquire) == LIVE
     }
 
-    /// Refuses every access from now on.
-    fn end(&self) {
-        // SYNC: pairs with the loads in `Region::is_alive` and of the host.
-        self.live.store(0, Memory::Release);
+    /// Notes that it may be accessed from now on; false if it has ended.
+    #[cold]
+    #[inline(never)]
+    fn reach(&self) -> bool {
+        // SYNC: the last value in the order of this word decides: either `Region::end` finds `LIVE`, and waits for accesses, or this finds 0.
+        match self.live.compare_exchange(UNREACHED, LIVE, Memory::AcqRel, Memory::Acquire) {
+            Ok(_) => true,
+            Err(seen) => seen == LIVE,
+        }
+    }
+
+    fn has_ended(&self) -> bool {
+        // SYNC: as in `is_live`.
+        self.live.load(Memory::Acquire) == 0
+    }
+
+    /// Refuses every access from now on. Returns whether there may be any.
+    fn end(&self) -> bool {
+        // SYNC: pairs with the loads in `Region::is_live` and of the host, and with `reach`.
+        self.live.swap(0, Memory::AcqRel) == LIVE
     }
 
     /// The region for the host's own accesses, for [`Md::window`](crate::Md::window) where keys are regions of this process.
     pub fn window(&self) -> Window<'_> {
+        self.reach();
         // SAFETY: the memory is valid until it is deregistered, which is when `live` changes; and `remove` waits for accesses.
         unsafe { Window::new(self.base, self.length, 0, self.granted, &self.live, LIVE) }
     }
@@ -234,7 +253,7 @@ impl Regions {
         let slot = &mut slots.regions[index as usize];
         let key = u64::from(slot.0) << 32 | u64::from(index);
         let region =
-            Arc::new(Region { base, length, granted: access, key, secret, live: AtomicU64::new(LIVE) });
+            Arc::new(Region { base, length, granted: access, key, secret, live: AtomicU64::new(UNREACHED) });
         slot.1 = Some(Arc::clone(&region));
         Ok(region)
     }
@@ -242,9 +261,11 @@ impl Regions {
     /// Removes a region; its key is never valid again. Waits for accesses in flight, in any thread: afterwards the memory is its
     /// owner's alone.
     pub fn remove(&self, region: &Region) {
-        region.end();
+        let is_accessed = region.end();
         self.forget(region);
-        access::wait_for_all();
+        if is_accessed {
+            access::wait_for_all();
+        }
     }
 
     fn forget(&self, region: &Region) {
@@ -256,12 +277,14 @@ impl Regions {
         slots.free.push(index);
     }
 
-    /// Finds a live region by its slot and its secret, which are untrusted.
+    /// Finds a live region, to be accessed, by its slot and its secret, which are untrusted.
     pub fn find(&self, slot: u32, secret: u64) -> Result<Arc<Region>, Error> {
         let slots = self.slots.read().unwrap_or_else(|poisoned| poisoned.into_inner());
         match slots.regions.get(slot as usize) {
             // One comparison of all bits: its time does not depend on them.
-            Some((_, Some(region))) if region.secret == secret => Ok(Arc::clone(region)),
+            Some((_, Some(region))) if region.secret == secret && (region.is_live() || region.reach()) => {
+                Ok(Arc::clone(region))
+            }
             _ => Err(Error::INVALID_PARAM),
         }
     }
@@ -301,7 +324,7 @@ impl Regions {
     pub fn pack(&self, region: &Region, buffer: &mut [u8]) -> Result<(), Error> {
         let buffer: &mut [u8; PACKED_KEY] = buffer.try_into().map_err(|_| Error::BUFFER_TOO_SMALL)?;
         buffer[0..4].copy_from_slice(&MAGIC.to_le_bytes());
-        let access = if region.is_alive() { region.granted } else { MemoryAccess::empty() };
+        let access = if region.has_ended() { MemoryAccess::empty() } else { region.granted };
         buffer[4..8].copy_from_slice(&access.bits().to_le_bytes());
         buffer[8..16].copy_from_slice(&self.identity.to_le_bytes());
         buffer[16..24].copy_from_slice(&region.key.to_le_bytes());
