@@ -265,21 +265,24 @@ fn mappings(setup: &Setup) {
     }
     mapped.protect(MprotectFlags::READ);
     write.into_iter().for_each(|access| is_refused(access, "may only be read"));
-    let memory =
-        mapped.register(&pair.receiver, Access::REMOTE_GET).unwrap_or_else(|refused| panic!("{refused}"));
-    assert!(!memory.is_writable());
-    check_bytes("read-only memory", &memory.to_vec(), &bytes);
-    if memory.packed_key() != Err(Error::UNSUPPORTED) {
-        let key = pair.sender.key_to(&memory);
-        for way in Way::of(&pair.sender).into_iter().filter(|way| !way.is_put()) {
-            let (least, most) = way.limits(pair.sender.attributes());
-            let wanted = &bytes[..least.max(100).min(most)];
-            let read =
-                perform(way, &pair.sender, &pair.to, wanted, memory.address(), &key, || pair.progress());
-            check_bytes("read-only memory of a peer", &read.expect("a get"), wanted);
+    let domain = pair.receiver.iface.memory_domain();
+    // SAFETY: as in `Mapped::register`; the mapping may be read.
+    let readable = unsafe { domain.register_readable(mapped.start, mapped.length) };
+    for memory in [mapped.register(&pair.receiver, Access::REMOTE_GET), readable] {
+        let memory = memory.unwrap_or_else(|refused| panic!("{refused}"));
+        assert_eq!((memory.is_writable(), memory.access()), (false, Access::REMOTE_GET));
+        check_bytes("read-only memory", &memory.to_vec(), &bytes);
+        if memory.packed_key() != Err(Error::UNSUPPORTED) {
+            let key = pair.sender.key_to(&memory);
+            for way in Way::of(&pair.sender).into_iter().filter(|way| !way.is_put()) {
+                let (least, most) = way.limits(pair.sender.attributes());
+                let wanted = &bytes[..least.max(100).min(most)];
+                let read =
+                    perform(way, &pair.sender, &pair.to, wanted, memory.address(), &key, || pair.progress());
+                check_bytes("read-only memory of a peer", &read.expect("a get"), wanted);
+            }
         }
     }
-    drop(memory);
     // As a place for data of a peer it is refused, where it would be written to.
     if Way::of(&pair.sender).contains(&Way::GetZcopy) {
         let own =

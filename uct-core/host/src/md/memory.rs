@@ -221,6 +221,19 @@ impl Memory {
         Ok(if is_writable { memory } else { memory.read_only() })
     }
 
+    /// # Safety
+    /// As [`MemoryDomain::register_readable`].
+    pub(crate) unsafe fn register_readable(
+        md: &MemoryDomain,
+        address: NonNull<u8>,
+        length: usize,
+    ) -> Result<Memory, Refused> {
+        let access = Access::REMOTE_GET;
+        // SAFETY: the caller's promise: the access lets nobody write.
+        let memh = unsafe { Memory::registered(md, address, length, access) }?;
+        Ok(Memory::of(md, memh, (address, length, access), Ownership::Caller).read_only())
+    }
+
     /// A further registration, with this domain, of the `length` bytes at `offset`. It is ended ahead of this memory.
     pub(super) fn register_further(
         &self,
@@ -584,7 +597,7 @@ pub(super) unsafe fn packed_key(md: &MemoryDomain, memh: *mut UctMemh) -> Result
     if md.inner.is_parents() {
         return Err(Error::INVALID_PARAM);
     }
-    let mut packed = vec![0; md.attributes().rkey_packed_size];
+    let mut packed = vec![0; md.inner.packed_key()];
     let pack = md.inner.ops.mkey_pack.expect("the loader fills every slot");
     // SAFETY: the registration is live, and the buffer has the size that the attributes name.
     let status = unsafe { pack(md.inner.raw(), memh, packed.as_mut_ptr()) };

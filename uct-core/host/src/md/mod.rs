@@ -46,6 +46,8 @@ pub(crate) struct MdInner {
     /// The plugin's domain, if it registers nothing, and `raw` was put around it.
     inside: Option<*mut UctMd>,
     name: String,
+    /// Bytes of a packed key.
+    packed_key: usize,
     pub(crate) alloc_methods: Vec<AllocMethod>,
     /// The key `populate`.
     populates: bool,
@@ -72,11 +74,17 @@ impl MdInner {
         } else {
             (ops, raw, None)
         };
-        MdInner { ops, raw, inside, name, alloc_methods, populates, fork: ForkGuard::new() }
+        let packed_key = query(ops, raw).rkey_packed_size;
+        MdInner { ops, raw, inside, name, packed_key, alloc_methods, populates, fork: ForkGuard::new() }
     }
 
     pub(crate) fn raw(&self) -> *mut UctMd {
         self.raw
+    }
+
+    /// Bytes of a packed key.
+    pub(crate) fn packed_key(&self) -> usize {
+        self.packed_key
     }
 
     /// What the plugin's transports take for their domain.
@@ -201,6 +209,25 @@ impl MemoryDomain {
         self.inner.check_fork("register memory")?;
         // SAFETY: the caller's promise.
         unsafe { Memory::register_raw(self, address, length, access) }
+    }
+
+    /// As [`MemoryDomain::register_raw`], for peers to read. What the mappings permit is not looked up, which would take longer than the rest: for a
+    /// protocol that registers memory for each message. The memory is not [writable](Memory::is_writable).
+    ///
+    /// # Errors
+    /// The domain's refusal.
+    ///
+    /// # Safety
+    /// The `length` bytes at `address` stay valid for reads until the last [`Memory`], slice or outstanding operation that refers to them is gone. They may
+    /// be written meanwhile, and peers get whatever is there then; no reference promises that they do not change.
+    pub unsafe fn register_readable(
+        &self,
+        address: std::ptr::NonNull<u8>,
+        length: usize,
+    ) -> Result<Memory, Refused> {
+        self.inner.check_fork("register memory")?;
+        // SAFETY: the caller's promise.
+        unsafe { Memory::register_readable(self, address, length) }
     }
 
     /// Turns the bytes that a peer got from [`Memory::packed_key`] into a key.
