@@ -208,7 +208,7 @@ fn opened(
     let sink = PeerSink::new(&state, engine, endpoint, peer, attempt);
     {
         let mut inner = state.0.inner.borrow_mut();
-        let Inner { endpoints, shared } = &mut *inner;
+        let Inner { endpoints, shared, .. } = &mut *inner;
         let Some(endpoint) = endpoints.get_mut(endpoint) else { return };
         let peer_state = endpoint.peer(peer);
         ucs::log::info!("libfabric: {} over {}", peer_state.address, connection.explanation().chosen);
@@ -231,7 +231,7 @@ impl Inner {
             return false;
         };
         let back = self.endpoints[other].peer_with(own_address);
-        let Inner { endpoints, shared } = self;
+        let Inner { endpoints, shared, .. } = self;
         for (endpoint, peer, to, there) in [(endpoint, peer, other, back), (other, back, endpoint, peer)] {
             let endpoint = &mut endpoints[endpoint];
             let state = endpoint.peer(peer);
@@ -247,7 +247,7 @@ impl Inner {
 
     /// What becomes of a call of this peer.
     fn verdict(&mut self, endpoint: usize, hello: Hello) -> Verdict {
-        let Inner { endpoints, shared } = self;
+        let Inner { endpoints, shared, .. } = self;
         let Some(endpoint) = endpoints.get_mut(endpoint) else {
             return Verdict::Reject("the endpoint is closed");
         };

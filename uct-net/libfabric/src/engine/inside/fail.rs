@@ -17,7 +17,7 @@ impl State {
         match event {
             Event::Writable { endpoint, peer, attempt } => {
                 let mut inner = self.0.inner.borrow_mut();
-                let Inner { endpoints, shared } = &mut *inner;
+                let Inner { endpoints, shared, .. } = &mut *inner;
                 if let Some(endpoint) = endpoints.get_mut(endpoint)
                     && endpoint.peer(peer).attempt == attempt
                 {
@@ -26,7 +26,7 @@ impl State {
             }
             Event::Read { endpoint, reading, is_read } => {
                 let mut inner = self.0.inner.borrow_mut();
-                let Inner { endpoints, shared } = &mut *inner;
+                let Inner { endpoints, shared, .. } = &mut *inner;
                 if let Some(endpoint) = endpoints.get_mut(endpoint) {
                     endpoint.was_reading(shared, reading, is_read);
                 }
@@ -84,7 +84,7 @@ impl State {
 impl Inner {
     /// Ends all operations that wait for a peer, and returns its connection.
     pub(super) fn fail(&mut self, endpoint: usize, peer: u32, errno: Errno, reason: &str) -> Option<Link> {
-        let Inner { endpoints, shared } = self;
+        let Inner { endpoints, shared, .. } = self;
         let endpoint = endpoints.get_mut(endpoint)?;
         let reason: Arc<str> = reason.into();
         let former = endpoint.fail(shared, peer, errno, &reason);

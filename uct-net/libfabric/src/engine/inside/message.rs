@@ -31,7 +31,7 @@ pub(super) enum Arrived {
     /// Its bytes, of which `missing` follow. `held` is credit of its sender's, who may wait for the end of the operation with the id in `delivery`.
     Bytes { bytes: Vec<u8>, missing: usize, held: u32, attempt: u32, delivery: Option<u32> },
     /// Its bytes are to be asked for.
-    Request { id: u32, held: u32, attempt: u32, delivery: bool, offer: Option<Box<Offer>> },
+    Request { id: u32, held: u32, attempt: u32, delivery: bool, offer: Option<Offer> },
 }
 
 /// A message that was announced.
@@ -41,7 +41,7 @@ pub(super) struct Announced {
     /// The sender's.
     pub(super) id: u32,
     pub(super) delivery: bool,
-    pub(super) offer: Option<Box<Offer>>,
+    pub(super) offer: Option<Offer>,
 }
 
 impl Target {

@@ -62,6 +62,8 @@ struct Inside {
 struct Inner {
     endpoints: Slab<Endpoint>,
     shared: Shared,
+    /// Peers that are being served: no allocation for each turn.
+    serving: Vec<(usize, u32)>,
 }
 
 /// What endpoints have in common.
@@ -111,7 +113,11 @@ impl State {
             totals: Totals::default(),
         };
         State(Rc::new_cyclic(|inside| Inside {
-            inner: RefCell::new(Inner { endpoints: Slab::new(), shared: shared(inside) }),
+            inner: RefCell::new(Inner {
+                endpoints: Slab::new(),
+                shared: shared(inside),
+                serving: Vec::new(),
+            }),
             events: RefCell::default(),
             has_events: Cell::new(false),
         }))
@@ -126,7 +132,7 @@ impl State {
         work: impl FnOnce(&mut Endpoint, &mut Shared) -> Result<(), Errno>,
     ) -> Result<(), Errno> {
         let mut inner = self.0.inner.borrow_mut();
-        let Inner { endpoints, shared } = &mut *inner;
+        let Inner { endpoints, shared, .. } = &mut *inner;
         let endpoint = endpoints.get_mut(endpoint).ok_or(Errno::INVALID)?;
         let outcome = work(endpoint, shared);
         if shared.has_work() {
@@ -268,14 +274,14 @@ impl Inner {
             }
         }
         for _ in 0..rounds {
-            let due = std::mem::take(&mut self.shared.due);
-            for (endpoint, peer) in due {
+            std::mem::swap(&mut self.shared.due, &mut self.serving);
+            for (endpoint, peer) in self.serving.drain(..) {
                 if let Some(endpoint) = self.endpoints.get_mut(endpoint) {
                     endpoint.serve(&mut self.shared, peer);
                 }
             }
-            let frames = std::mem::take(&mut self.shared.local);
-            for LocalFrame { endpoint, peer, bytes } in frames {
+            for _ in 0..self.shared.local.len() {
+                let Some(LocalFrame { endpoint, peer, bytes }) = self.shared.local.pop_front() else { break };
                 let Some(endpoint) = self.endpoints.get_mut(endpoint) else { continue };
                 let outcome = endpoint.arrived(&mut self.shared, peer, Input::Local(&bytes), 0);
                 debug_assert!(outcome.is_ok(), "a frame of this process: {outcome:?}");

@@ -18,7 +18,7 @@ use super::{Event, Shared, State};
 use crate::wire::Offer;
 
 /// Shortest message that is read so.
-const NATIVE: usize = 16 << 10;
+const NATIVE: usize = 8 << 10;
 
 /// What becomes of a reading.
 enum Next {
@@ -44,27 +44,32 @@ impl Link {
     }
 }
 
-/// Registers one buffer of the program.
-fn register(place: &InPlace, buffers: &Buffers, access: Access) -> Option<Memory> {
+/// Registers one buffer of the program that a message is read into.
+fn register(place: &InPlace, buffers: &Buffers) -> Option<Memory> {
     let [buffer] = buffers.parts() else { return None };
     let address = NonNull::new(buffer.base())?;
     // SAFETY: the contract of `Buffer`: the bytes are valid until the operation has ended, and the registration ends with it. The program makes no
     // use of them meanwhile.
-    let memory = unsafe { place.domain.register_raw(address, buffer.len(), access, MemoryKind::Host) };
+    let memory =
+        unsafe { place.domain.register_raw(address, buffer.len(), Access::empty(), MemoryKind::Host) };
     memory.ok()
 }
 
 impl Endpoint {
-    /// The memory of a message to be announced and the bytes of the offer, where the peer can read it.
-    pub(super) fn offer(&self, peer: u32, buffers: &Buffers) -> Option<(Memory, Vec<u8>)> {
+    /// The memory of a message to be announced, and its offer, where the peer can read it.
+    pub(super) fn offer(&self, peer: u32, buffers: &Buffers) -> Option<(Memory, Offer)> {
         let link = &self.peers[peer as usize].link;
         if buffers.len() < link.reads_from()? {
             return None;
         }
-        let place = link.in_place()?;
-        let memory = register(place, buffers, Access::REMOTE_GET)?;
-        let bytes = Offer::to_bytes(memory.address(), &memory.packed_key().ok()?)?;
-        Some((memory, bytes))
+        let domain = &link.in_place()?.domain;
+        let [buffer] = buffers.parts() else { return None };
+        let address = NonNull::new(buffer.base())?;
+        // SAFETY: the contract of `Buffer`: the bytes are valid for reads until the operation has ended, and the registration ends ahead of it. No
+        // reference to them is kept meanwhile.
+        let memory = unsafe { domain.register_readable(address, buffer.len()) }.ok()?;
+        let offer = Offer::new(memory.address(), &memory.packed_key().ok()?)?;
+        Some((memory, offer))
     }
 
     /// Whether a part of a message that is offered can be read.
@@ -100,10 +105,10 @@ impl Endpoint {
         if buffer.len() > place.at_once {
             return None;
         }
-        let key = place.domain.unpack(&readable.offer.key).ok()?;
+        let key = place.domain.unpack(readable.offer.key()).ok()?;
         // SAFETY: the contract of `Buffer`: these bytes are valid for writes and nobody else's until the operation has ended, which it does after this.
         let bytes = unsafe { std::slice::from_raw_parts_mut(buffer.base(), buffer.len()) };
-        connection.endpoint().get_short(bytes, readable.offer.address, &key).ok()
+        connection.endpoint().get_short(bytes, readable.offer.address(), &key).ok()
     }
 
     fn prepare(
@@ -117,8 +122,8 @@ impl Endpoint {
         let target = &readable.arriving.target;
         let buffers = target.posted.buffers.part(target.offset, readable.arriving.wanted);
         let parts = state.link.in_place().and_then(|place| {
-            let key = place.domain.unpack(&readable.offer.key).ok()?;
-            Some((key, register(place, &buffers, Access::empty())?, *place.sizes.end()))
+            let key = place.domain.unpack(readable.offer.key()).ok()?;
+            Some((key, register(place, &buffers)?, *place.sizes.end()))
         });
         let (Some((key, memory, most)), Some(state_of_all)) = (parts, shared.inside.upgrade()) else {
             return Err(readable);
@@ -138,7 +143,7 @@ impl Endpoint {
             id,
             memory,
             key,
-            address: offer.address,
+            address: offer.address(),
             completion,
             most,
             posted: 0,

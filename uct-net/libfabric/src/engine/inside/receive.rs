@@ -160,9 +160,7 @@ impl Endpoint {
     ) -> Result<bool, &'static str> {
         let offer = match payload.len() {
             0 => None,
-            _ => {
-                Some(Box::new(Offer::parse(&payload.to_vec()).ok_or("its offer of a message is malformed")?))
-            }
+            _ => Some(Offer::parse(payload.to_vec()).ok_or("its offer of a message is malformed")?),
         };
         let mut is_held = false;
         let is_tagged = envelope.tag.is_some();
@@ -200,7 +198,7 @@ impl Endpoint {
         let arriving = Arriving { target, envelope, is_tagged, delivery, wanted, received: 0 };
         match offer {
             Some(offer) if self.can_read(peer, &buffers) => {
-                self.peer(peer).readable.push_back(Box::new(Readable { arriving, id, offer: *offer }));
+                self.peer(peer).readable.push_back(Box::new(Readable { arriving, id, offer }));
                 self.is_due(shared, peer);
             }
             _ => self.ask_for(shared, peer, arriving, id),

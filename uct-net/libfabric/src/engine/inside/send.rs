@@ -7,7 +7,7 @@ use super::copied::Copied;
 use super::endpoint::Endpoint;
 use super::link::Link;
 use super::peer::{Job, Pending, PendingKind, Stream, Ticket};
-use crate::wire::{Envelope, Head, MAX_BEGUN, MAX_HEAD};
+use crate::wire::{Envelope, Head, MAX_BEGUN, MAX_HEAD, Offer};
 
 /// Longest message that goes in one frame, where the connection's frames have room for it.
 const EAGER: usize = 64 << 10;
@@ -51,12 +51,19 @@ impl Endpoint {
         let state = &self.peers[peer as usize];
         let eager = state.link.eager();
         let in_frames = if send.mode.inject { eager } else { state.link.in_frames() };
-        if length <= eager && !envelope.delivery && state.is_clear() && state.link.is_open() {
-            let head = Head::message(0, &envelope);
+        if length <= eager && state.is_clear() && state.link.is_open() {
+            // With an acknowledgement the operation is entered once the message has left, under the number that is free now.
+            let id = if envelope.delivery { state.operations.vacant_key() as u32 } else { 0 };
+            let head = Head::message(id, &envelope);
             let outcome = with_slices(send.buffers, |parts| state.link.try_send(shared, head.bytes(), parts));
             if outcome.ok_or(Errno::INVALID)? {
                 shared.totals.sent(length);
-                self.succeeded(&ticket);
+                if envelope.delivery {
+                    let pending = Pending { ticket, kind: PendingKind::Done { is_sent: true }, _copy: None };
+                    self.peer(peer).operations.insert(pending);
+                } else {
+                    self.succeeded(&ticket);
+                }
                 return Ok(());
             }
         }
@@ -125,9 +132,14 @@ impl Endpoint {
         let kind = PendingKind::Asked { buffers, delivery: envelope.delivery, is_asked: false, memory };
         let id = self.peer(peer).operations.insert(Pending { ticket, kind, _copy: copy }) as u32;
         let head = Head::request(id, &envelope, length);
+        let offer = offer.as_ref().map_or(&[][..], Offer::bytes);
+        let state = &self.peers[peer as usize];
+        if state.is_clear() && state.link.try_send(shared, head.bytes(), &[offer]) {
+            return;
+        }
         let job = match offer {
-            Some(offer) => Job::Copied([head.bytes(), &offer].concat().into(), None),
-            None => Job::Head(head),
+            [] => Job::Head(head),
+            _ => Job::Copied([head.bytes(), offer].concat().into(), None),
         };
         self.queue(shared, peer, job);
     }

@@ -38,7 +38,7 @@ impl Sink for PeerSink {
     fn deliver(&self, fragment: &Fragment<'_>) -> Credit {
         let Some(inside) = self.state.upgrade() else { return Credit::Returned };
         let mut inner = inside.inner.borrow_mut();
-        let Inner { endpoints, shared } = &mut *inner;
+        let Inner { endpoints, shared, .. } = &mut *inner;
         let Some(endpoint) = endpoints.get_mut(self.endpoint) else { return Credit::Returned };
         let peer = endpoint.peer(self.peer);
         if peer.attempt != self.attempt || !peer.link.is_open() {
