@@ -3,9 +3,9 @@
 use slab::Slab;
 
 use super::super::Errno;
-use super::Shared;
 use super::endpoint::{Endpoint, receive_flags};
 use super::peer::{Job, Peer, Pending, PendingKind, Ticket};
+use super::{Retired, Shared};
 use crate::matching::Cancel;
 use crate::wire::Frame;
 
@@ -39,9 +39,11 @@ impl Endpoint {
                 let Some(at) = list.iter().position(is_it) else { continue };
                 let (ticket, id) = ticket(&list.remove(at)?, operations)?;
                 let pending = id.and_then(|id| operations.try_remove(id));
-                if let Some(PendingKind::Asked { memory, .. }) = pending.map(|pending| pending.kind) {
-                    // Registrations do not end inside a transport.
-                    shared.retired.extend(memory);
+                if let Some(PendingKind::Asked { memory: Some(memory), .. }) =
+                    pending.map(|pending| pending.kind)
+                {
+                    // Its key has not left.
+                    shared.retired.push(Retired { memory, ends: None });
                 }
                 return Some(ticket);
             }

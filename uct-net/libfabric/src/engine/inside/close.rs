@@ -76,6 +76,9 @@ impl State {
             inner.fail(number, peer, Errno::SHUT_DOWN, "the endpoint was closed");
         }
         inner.shared.local.retain(|frame| frame.endpoint != endpoint);
+        for retired in &mut inner.shared.retired {
+            retired.ends.take_if(|(number, ..)| *number == endpoint);
+        }
         drop(inner);
         drop(removed);
         true

@@ -205,6 +205,14 @@ impl Endpoint {
         }
     }
 
+    /// An operation of this side has ended.
+    pub(super) fn has_ended(&self, ticket: &Ticket, outcome: Result<(), Errno>) {
+        match outcome {
+            Ok(()) => self.succeeded(ticket),
+            Err(errno) => self.failed(ticket, errno, None),
+        }
+    }
+
     /// An operation of this side has succeeded.
     #[inline]
     pub(super) fn succeeded(&self, ticket: &Ticket) {

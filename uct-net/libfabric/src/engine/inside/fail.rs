@@ -119,7 +119,9 @@ impl Endpoint {
                 _ => {}
             }
         }
-        for (_, Pending { ticket, .. }) in operations {
+        for (_, Pending { ticket, kind, .. }) in operations {
+            // With its registration: the program gets the memory back.
+            drop(kind);
             self.failed(&ticket, errno, Some(reason));
         }
         for (_, arriving) in arriving {

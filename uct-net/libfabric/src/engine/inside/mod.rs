@@ -39,6 +39,7 @@ pub(super) use self::call::Stop;
 use self::endpoint::Endpoint;
 use self::input::{Input, Payload};
 use self::link::LocalFrame;
+use self::peer::Ticket;
 pub use self::totals::Totals;
 use super::region::Regions;
 use super::{Atomic, Bindings, Errno, Peek, Receive, Rma, Send};
@@ -79,11 +80,18 @@ pub(super) struct Shared {
     /// Messages that are to be read in the memory of peers, when there is room: endpoint and number.
     again: Vec<(usize, usize)>,
     /// Registrations that have to end, outside of transports.
-    retired: Vec<Memory>,
+    retired: Vec<Retired>,
     inside: Weak<Inside>,
     engine: Engine,
     pub(super) regions: Arc<Regions>,
     pub(super) totals: Totals,
+}
+
+/// A registration that has to end, and what ends with it.
+struct Retired {
+    memory: Memory,
+    /// An operation of the endpoint with this number: the program gets the memory back when no peer can read it.
+    ends: Option<(usize, Ticket, Result<(), Errno>)>,
 }
 
 /// What a connection has reported.
@@ -267,7 +275,14 @@ impl Shared {
 impl Inner {
     /// Serves peers that are due, and delivers frames within the domain.
     fn serve(&mut self, rounds: u32) {
-        self.shared.retired.clear();
+        for Retired { memory, ends } in self.shared.retired.drain(..) {
+            drop(memory);
+            if let Some((endpoint, ticket, outcome)) = ends
+                && let Some(endpoint) = self.endpoints.get(endpoint)
+            {
+                endpoint.has_ended(&ticket, outcome);
+            }
+        }
         for (endpoint, reading) in std::mem::take(&mut self.shared.again) {
             if let Some(endpoint) = self.endpoints.get_mut(endpoint) {
                 endpoint.go_on_reading(&mut self.shared, reading);

@@ -2,11 +2,11 @@
 
 use super::super::buffer::with_slices;
 use super::super::{Buffer, Buffers, Errno, MAX_INJECT, Send, flags};
-use super::Shared;
 use super::copied::Copied;
 use super::endpoint::Endpoint;
 use super::link::Link;
 use super::peer::{Job, Pending, PendingKind, Stream, Ticket};
+use super::{Retired, Shared};
 use crate::wire::{Envelope, Head, MAX_BEGUN, MAX_HEAD, Offer};
 
 /// Longest message that goes in one frame, where the connection's frames have room for it.
@@ -164,7 +164,7 @@ impl Endpoint {
             return Err("it asked for more than a message has");
         }
         *is_asked = true;
-        shared.retired.extend(memory.take());
+        shared.retired.extend(memory.take().map(|memory| Retired { memory, ends: None }));
         let (buffers, delivery) = (buffers.part(0, wanted as usize), *delivery);
         if wanted > 0 {
             state.streams.push_back(Stream::Message { id, receiver, buffers, sent: 0 });
@@ -195,13 +195,17 @@ impl Endpoint {
         let Some(pending) = operations.try_remove(id as usize) else {
             return Err("it ended an operation that was not begun");
         };
-        if let PendingKind::Asked { memory, .. } = pending.kind {
+        let memory = match pending.kind {
+            PendingKind::Asked { memory, .. } => memory,
+            _ => None,
+        };
+        match memory {
             // Registrations do not end inside a transport.
-            shared.retired.extend(memory);
-        }
-        match outcome {
-            Ok(()) => self.succeeded(&pending.ticket),
-            Err(errno) => self.failed(&pending.ticket, errno, None),
+            Some(memory) => {
+                let ends = Some((self.number, pending.ticket, outcome));
+                shared.retired.push(Retired { memory, ends });
+            }
+            None => self.has_ended(&pending.ticket, outcome),
         }
         Ok(())
     }
