@@ -28,8 +28,9 @@ impl Endpoint {
         let filter = self.filter(receive.from, receive.tag)?;
         let posted = posted(receive)?;
         let is_tagged = receive.tag.is_some();
-        if let Some((posted, message)) = self.space(is_tagged).post(filter, posted) {
-            self.take(shared, is_tagged, Target::all(posted), message);
+        match self.space(is_tagged).post(filter, posted) {
+            Some((posted, message)) => self.take(shared, is_tagged, Target::all(posted), message),
+            None => self.open_again(shared, filter.source),
         }
         Ok(())
     }
@@ -49,7 +50,16 @@ impl Endpoint {
             self.take(shared, is_tagged, Target::new(landing), message);
         }
         self.report_released(is_tagged);
+        self.open_again(shared, filter.source);
         Ok(())
+    }
+
+    /// A receive waits for this peer alone: one whose connection has ended is called, so that the receive does not wait for a peer that is gone.
+    #[inline]
+    fn open_again(&mut self, shared: &mut Shared, source: Option<u32>) {
+        if let Some(peer) = source.filter(|peer| self.peers[*peer as usize].attempt > 0) {
+            self.open(shared, peer);
+        }
     }
 
     /// A receive takes an unexpected message.

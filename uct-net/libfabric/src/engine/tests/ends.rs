@@ -105,10 +105,17 @@ fn a_peer_that_closes_ends_what_waits_for_it_and_nothing_else() {
         let tag = Some(TagFilter { tag: 4, ignore: 0 });
         right.endpoint.peek(&Peek { from: None, tag, context: 4, action: PeekAction::Look }).unwrap();
         assert_eq!(right.got().error().errno, Errno::NO_MESSAGE, "{way}");
-        // A later send calls again, in vain.
+        // A later send calls again, in vain, and so does a receive from it alone.
         right.endpoint.send(&send(to_left, &[reading(b"x")], None, 5)).unwrap();
         assert_eq!(right.sent().error().errno, Errno::REFUSED, "{way}");
         assert!(right.receive.is_empty());
+        let directed = Receive { from: Some(to_left), ..receive(&target, Some(1), 6) };
+        right.endpoint.receive(&directed).unwrap();
+        let error = right.got().error();
+        assert_eq!((error.entry.context, error.errno), (6, Errno::REFUSED), "{way}: {error:?}");
+        right.endpoint.receive_many(&Receive { tag: None, context: 7, ..directed }, 1).unwrap();
+        let error = right.got().error();
+        assert_eq!((error.entry.context, error.errno), (7, Errno::RESET), "{way}: {error:?}");
     }
 }
 
