@@ -29,7 +29,7 @@ impl Endpoint {
         let delivery = envelope.delivery.then_some(id);
         let tag = envelope.tag.unwrap_or(0);
         let matched = Envelope { source: peer, tag, length: length as u64, data: envelope.data };
-        shared.totals.received(length);
+        shared.totals.received(length as u64);
         let mut is_held = false;
         let place = match self.space(is_tagged).arrive(&matched) {
             Some(landing) => {

@@ -209,7 +209,6 @@ impl Endpoint {
 
     /// All of a message has been read: its sender may have its memory back.
     fn was_read_whole(&mut self, shared: &mut Shared, peer: u32, arriving: &Arriving, id: u32) {
-        shared.totals.received(arriving.wanted);
         self.received(&arriving.target, &arriving.envelope, arriving.is_tagged);
         self.reply(shared, peer, id, Ok(()));
     }

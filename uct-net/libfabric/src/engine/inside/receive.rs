@@ -132,7 +132,7 @@ impl Endpoint {
             length: length as u64,
             data: envelope.data,
         };
-        shared.totals.received(length);
+        shared.totals.received(length as u64);
         let Some(landing) = self.space(is_tagged).arrive(&matched) else {
             let is_held = self.retain(shared, peer, length);
             let arrived = Arrived::Bytes {
@@ -175,6 +175,7 @@ impl Endpoint {
         let mut is_held = false;
         let is_tagged = envelope.tag.is_some();
         let matched = Envelope { source: peer, tag: envelope.tag.unwrap_or(0), length, data: envelope.data };
+        shared.totals.received(length);
         match self.space(is_tagged).arrive(&matched) {
             Some(landing) => {
                 let delivery = envelope.delivery;
@@ -200,7 +201,6 @@ impl Endpoint {
         let wanted = envelope.length.min(target.room as u64) as usize;
         if wanted == 0 {
             self.refuse(shared, peer, id, delivery);
-            shared.totals.received(0);
             return self.received(&target, &envelope, is_tagged);
         }
         let buffers = target.posted.buffers.part(target.offset, wanted);
@@ -250,9 +250,7 @@ impl Endpoint {
         payload.copy_to(length, &arriving.target.posted.buffers, at);
         arriving.received += length;
         if arriving.received == arriving.wanted {
-            let Arriving { target, envelope, is_tagged, delivery, wanted, .. } =
-                state.arriving.remove(id as usize);
-            shared.totals.received(wanted);
+            let Arriving { target, envelope, is_tagged, delivery, .. } = state.arriving.remove(id as usize);
             self.received(&target, &envelope, is_tagged);
             if let Some(id) = delivery {
                 self.reply(shared, peer, id, Ok(()));

@@ -1,11 +1,11 @@
 //! What a domain has carried.
 
-/// Counts of a domain since it was opened, of operations that this side has begun and messages that it has received.
+/// Counts of a domain since it was opened, of operations that this side has begun and messages that have come to it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Totals {
     /// Messages sent, and their bytes.
     pub sent: (u64, u64),
-    /// Messages received, and their bytes.
+    /// Messages that have come, announced ones too, and their bytes, whatever part of them a receive takes.
     pub received: (u64, u64),
     /// Writes to regions of peers.
     pub writes: u64,
@@ -25,8 +25,9 @@ impl Totals {
     }
 
     #[inline]
-    pub(super) fn received(&mut self, length: usize) {
+    pub(super) fn received(&mut self, length: u64) {
         self.received.0 += 1;
-        self.received.1 += length as u64;
+        // Of an announced message it is the peer's word.
+        self.received.1 = self.received.1.wrapping_add(length);
     }
 }

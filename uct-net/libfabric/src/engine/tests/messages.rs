@@ -41,6 +41,29 @@ fn messages_of_each_length_arrive_whether_posted_or_not() {
     }
 }
 
+#[test]
+fn a_message_counts_the_same_whatever_its_way_and_however_much_of_it_is_received() {
+    for (way, left, right, to_right, _) in pairs() {
+        for length in LENGTHS {
+            for room in [0, 5] {
+                let bytes = pattern(length, 1);
+                let mut space = [0; 5];
+                right.endpoint.receive(&receive(&[buffer(&mut space[..room])], Some(7), 2)).unwrap();
+                left.endpoint.send(&send(to_right, &[reading(&bytes)], Some(7), 1)).unwrap();
+                match right.got() {
+                    Out::Entry(entry) => assert_eq!(entry.length, length),
+                    Out::Error(error) => {
+                        assert_eq!((error.errno, error.excess), (Errno::TRUNCATED, length - room))
+                    }
+                }
+                left.sent().entry();
+                let (sent, received) = (left.domain.totals().sent, right.domain.totals().received);
+                assert_eq!(received, sent, "{way}: {length} bytes for {room}");
+            }
+        }
+    }
+}
+
 /// The next entry of a message, while both sides make progress.
 #[track_caller]
 fn until(left: &Side, right: &Side) -> Entry {
