@@ -127,13 +127,16 @@ impl CompletionQueue {
         count: usize,
         sources: *mut fi_addr_t,
     ) -> Outcome<usize> {
-        match self.read_now(caller, target, count, sources) {
-            Err(Errno::AGAIN) => {
-                self.domain.engine.poll()?;
-                self.read_now(caller, target, count, sources)
-            }
-            outcome => outcome,
+        if target.is_null() && count > 0 {
+            return Err(Errno::INVALID);
         }
+        if self.engine.is_empty() {
+            self.domain.engine.poll()?;
+            if self.engine.is_empty() {
+                return Err(Errno::AGAIN);
+            }
+        }
+        self.read_now(caller, target, count, sources)
     }
 
     #[inline]
@@ -144,9 +147,6 @@ impl CompletionQueue {
         count: usize,
         sources: *mut fi_addr_t,
     ) -> Outcome<usize> {
-        if target.is_null() && count > 0 {
-            return Err(Errno::INVALID);
-        }
         let (mut place, mut target) = (0, target);
         let read = self.engine.read(count, |entry| {
             caller.entry(target, self.entry, entry);
