@@ -13,6 +13,7 @@ pub mod datastruct;
 pub mod event_set;
 pub mod log;
 pub mod memory;
+pub mod panic;
 pub mod pending_work;
 pub mod record;
 mod sentence;

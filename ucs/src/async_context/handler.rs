@@ -4,10 +4,10 @@
 
 use std::ffi::c_void;
 use std::fmt;
-use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::time::Duration;
 
 use crate::event_set::Events;
+use crate::panic::caught;
 
 /// Names a handler; never used twice in one context.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -85,8 +85,7 @@ impl Callback {
         match self {
             Callback::Closure(closure) => {
                 // A closure that panicked is never called again, so what it left half-done is not seen by it.
-                let outcome = catch_unwind(AssertUnwindSafe(|| closure(id, events)));
-                outcome.map_err(|payload| Panicked(message(payload.as_ref())))
+                caught(|| closure(id, events)).map_err(Panicked)
             }
             Callback::Raw(RawCallback(RawHandler { handler, argument })) => {
                 let bits = events.difference(Events::TIMER).bits();
@@ -96,25 +95,5 @@ impl Callback {
                 Ok(())
             }
         }
-    }
-}
-
-fn message(payload: &(dyn std::any::Any + Send)) -> String {
-    let text = payload.downcast_ref::<&str>().map(|text| (*text).to_owned());
-    text.or_else(|| payload.downcast_ref::<String>().cloned()).unwrap_or_else(|| "no message".to_owned())
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn the_words_of_a_panic_are_those_that_it_was_given() {
-        let words = |panic: &(dyn Fn() + std::panic::RefUnwindSafe)| {
-            message(catch_unwind(panic).expect_err("it panics").as_ref())
-        };
-        assert_eq!(words(&|| panic!("nothing to add")), "nothing to add");
-        assert_eq!(words(&|| panic!("{} and {}", 1, 2)), "1 and 2");
-        assert_eq!(words(&|| std::panic::panic_any(7)), "no message");
     }
 }

@@ -9,6 +9,7 @@ pub mod host;
 pub mod memory;
 pub mod namespace;
 pub mod net;
+pub mod own_file;
 pub mod pages;
 pub mod peer;
 pub mod process;

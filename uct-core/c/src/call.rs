@@ -1,8 +1,8 @@
 //! How C calls this crate: errors are statuses, and no panic crosses.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use ucs::panic::caught;
 use ucs::{Error, Status};
 use uct_core::{OpenError, Refused};
 
@@ -14,10 +14,10 @@ const IO_ERROR: c_int = Status::IO_ERROR.raw();
 /// Runs what C has called. A panic is logged, and `fallback` its result.
 #[inline(always)]
 pub fn guarded<T>(fallback: T, work: impl FnOnce() -> T) -> T {
-    match catch_unwind(AssertUnwindSafe(work)) {
+    match caught(work) {
         Ok(value) => value,
-        Err(panic) => {
-            report(panic);
+        Err(words) => {
+            report(&words);
             fallback
         }
     }
@@ -31,12 +31,8 @@ pub fn status(work: impl FnOnce() -> Outcome) -> c_int {
 
 #[cold]
 #[inline(never)]
-fn report(panic: Box<dyn std::any::Any + Send>) {
-    let text = panic.downcast_ref::<&str>().copied().map(str::to_owned);
-    let text = text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
-    ucs::log::error!("a call of the program failed inside the library: {text}");
-    // A payload whose drop panics must not get out either.
-    let _ = catch_unwind(AssertUnwindSafe(|| drop(panic)));
+fn report(words: &str) {
+    ucs::log::error!("a call of the program failed inside the library: {words}");
 }
 
 /// Logs why a call is refused; returns the status.

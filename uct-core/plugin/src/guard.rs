@@ -3,6 +3,7 @@
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
+use ucs::panic::words;
 use ucs::{Error, Result, Status};
 use uct_abi::{UCT_ERR_IO_ERROR, UctStatus, UctText};
 
@@ -23,8 +24,9 @@ pub(crate) fn explained(
     match catch_unwind(AssertUnwindSafe(body)) {
         Ok(status) => status,
         Err(panic) => {
-            write_text(reason, &format!("the plugin panicked in {slot}: {}", message(&*panic)));
-            report(slot, panic);
+            let words = words(panic);
+            write_text(reason, &format!("the plugin panicked in {slot}: {words}"));
+            report_words(slot, &words);
             UCT_ERR_IO_ERROR
         }
     }
@@ -83,15 +85,9 @@ impl Answer for Result {
 #[cold]
 #[inline(never)]
 fn report(slot: &'static str, panic: Box<dyn Any + Send>) {
-    ucs::log::error!(slot, "the plugin panicked: {}", message(&*panic));
-    // A payload whose drop panics must not get out either.
-    let _ = catch_unwind(AssertUnwindSafe(|| drop(panic)));
+    report_words(slot, &words(panic));
 }
 
-fn message(panic: &(dyn Any + Send)) -> &str {
-    panic
-        .downcast_ref::<&str>()
-        .copied()
-        .or_else(|| panic.downcast_ref::<String>().map(String::as_str))
-        .unwrap_or("no message")
+fn report_words(slot: &'static str, words: &str) {
+    ucs::log::error!(slot, "the plugin panicked: {words}");
 }

@@ -4,19 +4,19 @@
 #![expect(unsafe_code, reason = "arguments of C are followed")]
 
 use std::ffi::{CStr, c_char, c_int, c_void};
-use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use ucs::Error as Status;
+use ucs::panic::caught;
 
 use super::failure::{Failure, Outcome, remember};
 
 /// Runs what C has called. A refusal and a panic are remembered, and `refused` makes the value for C of their status.
 #[inline]
 pub fn guarded<T>(refused: impl FnOnce(c_int) -> T, work: impl FnOnce() -> Outcome<T>) -> T {
-    match catch_unwind(AssertUnwindSafe(work)) {
+    match caught(work) {
         Ok(Ok(value)) => value,
         Ok(Err(failure)) => refused(remember(failure)),
-        Err(panic) => refused(remember(panicked(&*panic))),
+        Err(words) => refused(remember(panicked(&words))),
     }
 }
 
@@ -37,11 +37,9 @@ pub fn pointer(work: impl FnOnce() -> Outcome<u64>) -> *mut c_void {
 }
 
 #[cold]
-fn panicked(panic: &(dyn std::any::Any + Send)) -> Failure {
-    let text = panic.downcast_ref::<&str>().copied().map(str::to_owned);
-    let text = text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
-    ucs::log::error!("a call of the program failed inside the library: {text}");
-    Failure::new(Status::IO_ERROR, format!("the library failed inside, which is a mistake of it: {text}"))
+fn panicked(words: &str) -> Failure {
+    ucs::log::error!("a call of the program failed inside the library: {words}");
+    Failure::new(Status::IO_ERROR, format!("the library failed inside, which is a mistake of it: {words}"))
 }
 
 /// The number of a handle.

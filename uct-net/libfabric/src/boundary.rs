@@ -3,7 +3,8 @@
 //! A function for C gets a [`Caller`], which follows the pointers of that call. So the functions themselves have no unsafe code.
 
 use std::ffi::{CStr, c_char, c_int, c_void};
-use std::panic::{AssertUnwindSafe, catch_unwind};
+
+use ucs::panic::caught;
 
 use crate::abi::{fi_cq_tagged_entry, fi_ioc, iovec};
 use crate::engine::{Buffer, Entry, Errno, MAX_BUFFERS};
@@ -60,14 +61,12 @@ impl Answer for *const c_char {
 #[inline]
 pub unsafe fn guarded<A: Answer>(work: impl FnOnce(&Caller) -> Outcome<A::Good>) -> A {
     let caller = Caller(());
-    A::answer(catch_unwind(AssertUnwindSafe(|| work(&caller))).unwrap_or_else(|panic| Err(panicked(&*panic))))
+    A::answer(caught(|| work(&caller)).unwrap_or_else(|words| Err(panicked(&words))))
 }
 
 #[cold]
-fn panicked(panic: &(dyn std::any::Any + Send)) -> Errno {
-    let text = panic.downcast_ref::<&str>().copied().map(str::to_owned);
-    let text = text.or_else(|| panic.downcast_ref::<String>().cloned()).unwrap_or_default();
-    ucs::log::error!("libfabric: a call of the program failed inside the provider: {text}");
+fn panicked(words: &str) -> Errno {
+    ucs::log::error!("libfabric: a call of the program failed inside the provider: {words}");
     Errno::OTHER
 }
 

@@ -3,10 +3,12 @@
 //! Built on `info` and `objects`. The file's own name decides the provider's: a copy under the name of another provider's file is its shadow,
 //! for programs that have a fixed table of names. libfabric then prefers the shadow, since its version is higher.
 
-use std::ffi::{CStr, CString, c_char, c_int, c_void};
+use std::ffi::{CString, c_char, c_int, c_void};
 use std::path::Path;
 use std::ptr::null_mut;
 use std::sync::OnceLock;
+
+use ucs::sys::own_file::own_file;
 
 use crate::abi::*;
 use crate::boundary::{Caller, guarded};
@@ -80,22 +82,9 @@ fn identity() -> &'static Identity {
     IDENTITY.get_or_init(|| own_file().and_then(|file| shadow(&file)).unwrap_or(&OWN))
 }
 
-fn shadow(file: &str) -> Option<&'static Identity> {
-    let file = Path::new(file).file_name()?.to_str()?;
+fn shadow(file: &Path) -> Option<&'static Identity> {
+    let file = file.file_name()?.to_str()?;
     SHADOWS.iter().find(|shadow| file == format!("lib{}-fi.so", shadow.name))
-}
-
-/// The file that this code was loaded from.
-fn own_file() -> Option<String> {
-    // SAFETY: all fields may be zero.
-    let mut found: libc::Dl_info = unsafe { std::mem::zeroed() };
-    let own = fi_prov_ini as extern "C" fn() -> *mut fi_provider;
-    // SAFETY: the function fills the structure.
-    if unsafe { libc::dladdr(own as *const c_void, &raw mut found) } == 0 || found.dli_fname.is_null() {
-        return None;
-    }
-    // SAFETY: a success means that this is a string, which lives as long as the file is loaded.
-    Some(unsafe { CStr::from_ptr(found.dli_fname) }.to_string_lossy().into_owned())
 }
 
 unsafe extern "C" fn getinfo(
@@ -141,7 +130,7 @@ mod tests {
 
     #[test]
     fn the_name_of_the_file_decides_the_name_of_the_provider() {
-        let name = |file| shadow(file).map(|identity| (identity.name, identity.protocol));
+        let name = |file| shadow(Path::new(file)).map(|identity| (identity.name, identity.protocol));
         assert_eq!(name("/opt/uct/shadows/libtcp-fi.so"), Some(("tcp", FI_PROTO_XNET)));
         assert_eq!(name("libsockets-fi.so"), Some(("sockets", FI_PROTO_SOCK_TCP)));
         for other in ["libuct_fi.so", "libuct-fi.so", "tcp-fi.so", "/opt/libtcp-fi.so/libuct_fi.so", ""] {
