@@ -18,7 +18,7 @@ use super::{Event, Shared, State};
 use crate::wire::Offer;
 
 /// Shortest message that is read so.
-const NATIVE: usize = 8 << 10;
+const NATIVE: usize = 16 << 10;
 
 /// What becomes of a reading.
 enum Next {
