@@ -23,6 +23,7 @@ pub type Operation = fn(&Pair, u64);
 pub const OPERATIONS: &[(&str, bool, Operation, u64)] = &[
     ("posix.send_await", true, send, RING),
     ("posix.recv_await", false, receive, BURST),
+    ("posix.deliver", false, deliver, BURST),
     ("posix.recv_delivered", true, receive_delivered, RING),
     ("posix.get_block", false, get_blocks, BLOCKS),
 ];
@@ -197,6 +198,16 @@ fn receive(pair: &Pair, batch: u64) {
         count(&mut || received = poll(pair.receiver.recv()).is_some());
         // After a burst, one call of progress finds nothing.
         pair.drain(u64::from(!received));
+    }
+}
+
+/// The message is in the ring, and a pass of the net puts it into the connection's queue.
+fn deliver(pair: &Pair, batch: u64) {
+    let net = &pair.nets[1];
+    for _ in 0..batch {
+        output(pair.sender.send(&[1; 8])).expect("one message fits");
+        count(&mut || turn(net));
+        pair.drain(1);
     }
 }
 
