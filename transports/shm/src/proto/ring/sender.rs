@@ -457,7 +457,8 @@ impl<M: RingMemory> Sender<M> {
     }
 
     /// Reads the receiver's word after a message. `Some` if the doorbell must be rung; `Some(true)` if this is the first message that finds the
-    /// receiver idle at its position. Other peers can write to the doorbell, but not to this ring.
+    /// receiver idle at its position. Other peers can write to the doorbell, but not to this ring. `None` if all messages are received: who has sent
+    /// none since would use up the wake-up of the next one.
     pub fn attend(&self) -> Result<Option<bool>, Corrupt> {
         if self.fenced.get() {
             // SYNC: as the light barrier in `publish`, for a receiver without a heavy one.
@@ -465,7 +466,8 @@ impl<M: RingMemory> Sender<M> {
         }
         let credit = self.refresh()?;
         // The receiver has this position and is idle again only after it has received that first message.
-        Ok(credit.is_idle().then(|| self.woken.replace(credit.0) != credit.0))
+        let is_awaited = credit.is_idle() && credit.head() != self.tail.get();
+        Ok(is_awaited.then(|| self.woken.replace(credit.0) != credit.0))
     }
 
     /// Reads the receiver's word, checks it, and takes position and flags from it.

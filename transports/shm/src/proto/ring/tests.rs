@@ -291,6 +291,21 @@ fn an_idle_ring_asks_for_the_doorbell_and_an_active_one_does_not() {
 }
 
 #[test]
+fn a_sender_whose_messages_are_received_wakes_nobody_and_the_next_message_does() {
+    let (_pages, sender, receiver) = ring(geometry(16, 1));
+    receiver.set_fence(false);
+    assert_eq!(send(&sender, &[1]), Ok(Sent::Attend));
+    assert_eq!(receive(&receiver), Ok(Some(vec![1])));
+    receiver.set_idle();
+    // As when the welcome comes late.
+    assert_eq!(sender.attend(), Ok(None));
+    for is_first in [true, false] {
+        assert_eq!(send(&sender, &[1]), Ok(Sent::Attend));
+        assert_eq!(sender.attend(), Ok(Some(is_first)));
+    }
+}
+
+#[test]
 fn the_doorbell_remembers_who_rang_and_wakes_once() {
     let pages = Pages::new(DOORBELL_BYTES);
     // SAFETY: the page outlives both.
