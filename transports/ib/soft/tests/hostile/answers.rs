@@ -120,6 +120,38 @@ fn a_lost_answer_is_asked_for_once_until_one_arrives() {
 }
 
 #[test]
+fn the_second_part_of_a_long_read_waits_for_all_of_the_first() {
+    let mut peer = Peer::new(&Setup::default());
+    post(&mut peer, 1, SendKind::Read, 200);
+    assert_eq!(peer.heads().len(), 1);
+    for number in 0..128 {
+        assert_eq!(peer.heads(), [], "{number}");
+        let part = match number {
+            0 => Part::First,
+            127 => Part::Last,
+            _ => Part::Middle,
+        };
+        data(&mut peer, asked(number), part, MTU as usize);
+    }
+    let next: Vec<_> = peer.heads().iter().map(|headers| (headers.psn, headers.reth)).collect();
+    assert_eq!(next.len(), 1);
+    assert_eq!((next[0].0, next[0].1.map(|reth| reth.length)), (asked(128), Some(72 * MTU)));
+}
+
+#[test]
+fn an_answer_to_what_was_not_asked_for_changes_nothing() {
+    let mut peer = Peer::new(&Setup::default());
+    // Its second part is asked for behind the first, which is as long as the window.
+    post(&mut peer, 1, SendKind::Read, 200);
+    assert_eq!(peer.heads().len(), 1);
+    for number in [128, 199, 200] {
+        data(&mut peer, asked(number), Part::Middle, MTU as usize);
+        assert_eq!((peer.pair.poll(1), peer.heads()), (None, vec![]), "{number}");
+    }
+    assert!(peer.pair.sides[1].memory.iter().all(|byte| *byte == 0));
+}
+
+#[test]
 fn answers_of_a_wrong_kind_or_length_fail_the_request() {
     for (packets, part, length) in
         [(2, Part::First, 255), (2, Part::Only, 512), (1, Part::Only, 255), (1, Part::First, 256)]
