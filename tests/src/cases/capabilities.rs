@@ -263,7 +263,10 @@ fn attributes(setup: &Setup) {
     }
     let connects = Capabilities::CONNECT_TO_IFACE | Capabilities::CONNECT_TO_EP;
     assert!(has.intersects(connects), "neither interfaces nor endpoints can be connected");
-    let zero = |name: &str, has: bool, limit: usize| assert_eq!(has, limit > 0, "{name}: {limit} bytes");
+    let zero = |name: &str, has: bool, limit: usize| {
+        assert_eq!(has, limit > 0, "{name}: {limit} bytes");
+        assert!(isize::try_from(limit).is_ok(), "{name}: {limit} bytes are more than any memory has");
+    };
     let class = |name: &str, limits: &OpLimits, short, bcopy, zcopy| {
         zero(&format!("{name} max_short"), has.contains(short), limits.max_short);
         zero(&format!("{name} max_bcopy"), has.contains(bcopy), limits.max_bcopy);
