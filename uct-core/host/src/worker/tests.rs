@@ -109,6 +109,10 @@ fn a_wake_is_an_event_once() {
     worker.handle().wake();
     assert_eq!(worker.wait(LONG), Ok(true));
     assert_eq!(worker.wait(Duration::from_millis(1)), Ok(false));
+    assert_eq!(worker.arm(), Ok(()));
+    worker.handle().wake();
+    assert_eq!(worker.sleep(LONG), Ok(true));
+    assert_eq!(worker.wait(Duration::from_millis(1)), Ok(false), "it has ended the sleep");
 }
 
 #[test]
