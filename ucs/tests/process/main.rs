@@ -18,3 +18,4 @@ mod log_receive;
 mod log_record;
 mod mapped;
 mod seeds;
+mod unblocking;
