@@ -367,8 +367,10 @@ fn remove_waits_for_a_handler_that_another_thread_runs() {
         let (context, event) = (AsyncContext::new(mode), event());
         let (entered, returned) = (Counter::default(), Counter::default());
         let (count_entered, count_returned) = (entered.clone(), returned.clone());
+        let signal = Arc::clone(&event);
         let id = context
             .add_fd(&*event, Events::READ, move |_, _| {
+                signal.drain();
                 count_entered.increment();
                 std::thread::sleep(SETTLE);
                 count_returned.increment();
