@@ -2,6 +2,7 @@
 
 import contextlib
 import os
+import signal
 import subprocess
 import sys
 import threading
@@ -15,6 +16,9 @@ EXAMPLES = HERE.parent / "examples"
 #: For a machine on which nothing gets a processor for long.
 LIMIT = 60.0
 PATIENT = {"handshake_timeout": LIMIT / 2, "lane_timeout": LIMIT / 3, "connect_timeout": LIMIT}
+
+# What was started in the background ignores it, and its children would, too.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 try:
     import numpy
