@@ -21,7 +21,8 @@ pub fn fill(workspace: &Workspace, built: &Built, tree: &mut Tree) -> Outcome {
     tree.link(LIBRARY, "lib", LINK)?;
     let sources = workspace.root().join(SOURCES);
     tree.copy(&sources.join("include/uct.h"), "include", "uct.h")?;
-    tree.write("lib/pkgconfig", "uct.pc", pkg_config(workspace.version()).as_bytes())?;
+    let about = "Connections by address for programs in C: messages, remote memory, transfers of blocks";
+    tree.pkg_config("uct", about, "include", "uct-net", workspace.version())?;
     let directory = format!("{DOC}/examples/c");
     tree.copy(&sources.join("examples/Makefile"), &directory, "Makefile")?;
     for example in EXAMPLES {
@@ -29,20 +30,6 @@ pub fn fill(workspace: &Workspace, built: &Built, tree: &mut Tree) -> Outcome {
         tree.copy(&sources.join("examples").join(&name), &directory, &name)?;
     }
     Ok(())
-}
-
-/// The prefix is taken from the place of the file, so the tree can be moved.
-fn pkg_config(version: &str) -> String {
-    format!(
-        "prefix=${{pcfiledir}}/../..\n\
-         includedir=${{prefix}}/include\n\
-         libdir=${{prefix}}/lib\n\n\
-         Name: uct\n\
-         Description: Connections by address for programs in C: messages, remote memory, transfers of blocks\n\
-         Version: {version}\n\
-         Cflags: -I${{includedir}}\n\
-         Libs: -L${{libdir}} -luct-net\n"
-    )
 }
 
 #[cfg(test)]

@@ -75,6 +75,28 @@ impl Tree {
         })
     }
 
+    /// Writes the file by which pkg-config finds a library. The prefix is taken from the place of the file, so the tree can be moved.
+    pub fn pkg_config(
+        &mut self,
+        name: &str,
+        about: &str,
+        headers: &str,
+        library: &str,
+        version: &str,
+    ) -> Outcome {
+        let text = format!(
+            "prefix=${{pcfiledir}}/../..\n\
+             includedir=${{prefix}}/include\n\
+             libdir=${{prefix}}/lib\n\n\
+             Name: {name}\n\
+             Description: {about}\n\
+             Version: {version}\n\
+             Cflags: -I${{prefix}}/{headers}\n\
+             Libs: -L${{libdir}} -l{library}\n"
+        );
+        self.write("lib/pkgconfig", &format!("{name}.pc"), text.as_bytes())
+    }
+
     /// Copies a program or a library without its symbols.
     pub fn stripped(&mut self, from: &Path, directory: &str, options: &[&str], mode: u32) -> Outcome {
         let name = from.file_name().unwrap_or_default().to_string_lossy();

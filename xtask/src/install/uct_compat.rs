@@ -24,7 +24,8 @@ pub fn fill(workspace: &Workspace, built: &Built, tree: &mut Tree) -> Outcome {
     tree.link(COMPAT_LIBRARY, "lib", LINK)?;
     let sources = workspace.root().join(SOURCES);
     headers(&sources.join(HEADERS), HEADERS, tree)?;
-    tree.write("lib/pkgconfig", "uct-compat.pc", pkg_config(workspace.version()).as_bytes())?;
+    let about = "UCT's vocabulary for C: programs written for UCX's UCT";
+    tree.pkg_config("uct-compat", about, "include/uct-compat", "uct-compat", workspace.version())?;
     for file in ["Makefile", "hello_uct.c"] {
         tree.copy(&sources.join("examples").join(file), &format!("{DOC}/{COMPAT_EXAMPLE}"), file)?;
     }
@@ -44,18 +45,4 @@ fn headers(from: &Path, to: &str, tree: &mut Tree) -> Outcome {
         }
     }
     Ok(())
-}
-
-/// The prefix is taken from the place of the file, so the tree can be moved.
-fn pkg_config(version: &str) -> String {
-    format!(
-        "prefix=${{pcfiledir}}/../..\n\
-         includedir=${{prefix}}/include\n\
-         libdir=${{prefix}}/lib\n\n\
-         Name: uct-compat\n\
-         Description: UCT's vocabulary for C: programs written for UCX's UCT\n\
-         Version: {version}\n\
-         Cflags: -I${{includedir}}/uct-compat\n\
-         Libs: -L${{libdir}} -luct-compat\n"
-    )
 }
