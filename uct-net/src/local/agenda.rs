@@ -67,10 +67,25 @@ impl Agenda {
         }
     }
 
+    /// As [`Agenda::wake_later`], of a list that is not empty.
+    pub(crate) fn wake_all_later(&self, mut wakers: SmallVec<[Waker; 1]>) {
+        let mut woken = self.woken.borrow_mut();
+        if woken.is_empty() {
+            *woken = wakers;
+        } else {
+            woken.append(&mut wakers);
+        }
+        drop(woken);
+        self.is_empty.set(false);
+        self.reactor.rouse();
+    }
+
     /// Wakes them. Not to be called inside a transport.
     pub(crate) fn wake(&self) {
         let woken = std::mem::take(&mut *self.woken.borrow_mut());
-        woken.into_iter().for_each(wake);
+        for waker in woken {
+            wake(waker);
+        }
     }
 
     /// Has the engine call `report` when the transports have delivered what has arrived. May be called inside a transport.

@@ -478,10 +478,15 @@ impl NetInner {
         self.reactor.rouse();
     }
 
+    #[inline]
     fn end_lingering(&self) {
-        if self.lingering.borrow().is_empty() {
-            return;
+        if !self.lingering.borrow().is_empty() {
+            self.look_at_lingering();
         }
+    }
+
+    #[cold]
+    fn look_at_lingering(&self) {
         let (mut ended, mut late) = (Vec::new(), Vec::new());
         let now = Instant::now();
         self.lingering.borrow_mut().retain_mut(|lingering| {
@@ -682,6 +687,7 @@ impl Idle {
     }
 
     /// Whether it is time to sleep.
+    #[inline]
     pub(crate) fn is_over(&mut self, net: &NetInner) -> bool {
         match self.wait {
             Wait::Spin => {
@@ -693,18 +699,22 @@ impl Idle {
                 false
             }
             Wait::Sleep => true,
-            Wait::Adaptive(usual) => {
-                let least = if net.reactor.has_handshakes() { HANDSHAKE_POLLING } else { Duration::ZERO };
-                let limit = net.polling.get().limit(usual).max(least);
-                let is_over = self.since.get_or_insert_with(Instant::now).elapsed() >= limit;
-                if is_over && self.sleep == Sleep::None {
-                    let next = net.reactor.next_timer();
-                    let is_soon = next.is_some_and(|next| next <= polling::LONGEST);
-                    self.sleep = if is_soon { Sleep::Timed } else { Sleep::Open };
-                }
-                is_over
-            }
+            Wait::Adaptive(usual) => self.has_polled(net, usual),
         }
+    }
+
+    /// Whether an adaptive thread has polled for as long as it should.
+    #[inline(never)]
+    fn has_polled(&mut self, net: &NetInner, usual: Duration) -> bool {
+        let least = if net.reactor.has_handshakes() { HANDSHAKE_POLLING } else { Duration::ZERO };
+        let limit = net.polling.get().limit(usual).max(least);
+        let is_over = self.since.get_or_insert_with(Instant::now).elapsed() >= limit;
+        if is_over && self.sleep == Sleep::None {
+            let next = net.reactor.next_timer();
+            let is_soon = next.is_some_and(|next| next <= polling::LONGEST);
+            self.sleep = if is_soon { Sleep::Timed } else { Sleep::Open };
+        }
+        is_over
     }
 }
 

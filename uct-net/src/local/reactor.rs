@@ -148,11 +148,18 @@ impl Reactor {
     }
 
     /// Wakes the drivers for work that no descriptor reports: data that a task has sent, an earlier timer, the end of one of them.
+    #[inline]
     pub(crate) fn rouse(&self) {
         #[cfg(any(feature = "async-io", feature = "tokio"))]
         if !self.sleepers.borrow().is_empty() {
-            self.sleepers.take().into_iter().for_each(wake);
+            self.wake_sleepers();
         }
+    }
+
+    #[cfg(any(feature = "async-io", feature = "tokio"))]
+    #[cold]
+    fn wake_sleepers(&self) {
+        self.sleepers.take().into_iter().for_each(wake);
     }
 
     /// Whether a handshake is under way: its peer probably answers within microseconds.

@@ -118,6 +118,19 @@ pub(super) struct Duty {
     pub(super) aside: Option<std::task::Waker>,
 }
 
+impl State {
+    #[inline(never)]
+    fn run_hooks(&mut self) -> bool {
+        let mut is_busy = false;
+        self.hooks.get_mut().retain(|hook| {
+            let hook = hook.upgrade();
+            is_busy |= hook.as_ref().is_some_and(|hook| hook.turn());
+            hook.is_some()
+        });
+        is_busy
+    }
+}
+
 impl Core {
     /// Opens a net. The calling thread drives it; it is the only one to use it if a transport is bound to a thread, or `is_bound`.
     pub(super) fn open(context: &Context, options: NetOptions, is_bound: bool) -> Result<Arc<Core>> {
@@ -221,6 +234,15 @@ impl Core {
 
     pub(super) fn is_own_thread(&self) -> bool {
         std::ptr::eq(OWN.get(), self)
+    }
+
+    /// Drops what others have left for a thread with the lock.
+    #[cold]
+    fn drop_gone(&self) {
+        // SYNC: pairs with `discard`; what is put there meanwhile raises it again.
+        self.has_gone.store(false, Ordering::Relaxed);
+        let gone = std::mem::take(&mut *lock(&self.gone));
+        drop(gone);
     }
 
     /// Drops a value under the lock: now, or when the thread that has the lock leaves.
@@ -414,18 +436,10 @@ impl Inside<'_> {
         self.net().turn_looking(is_due) | self.run_hooks()
     }
 
+    #[inline]
     fn run_hooks(&mut self) -> bool {
         let state = self.state.as_mut().expect("held until it leaves");
-        if state.hooks.get().is_empty() {
-            return false;
-        }
-        let mut is_busy = false;
-        state.hooks.get_mut().retain(|hook| {
-            let hook = hook.upgrade();
-            is_busy |= hook.as_ref().is_some_and(|hook| hook.turn());
-            hook.is_some()
-        });
-        is_busy
+        !state.hooks.get().is_empty() && state.run_hooks()
     }
 
     pub(super) fn add_hook(&mut self, hook: Weak<dyn Hook>) {
@@ -535,6 +549,22 @@ impl Inside<'_> {
     }
 
     /// Whether a thread has to be woken for what this one leaves.
+    #[inline]
+    fn unlock(&mut self, must_rouse: bool) {
+        drop(self.state.take());
+        if must_rouse {
+            self.core.doorbell.ring();
+        }
+    }
+
+    /// As [`Inside::unlock`], and then what only a thread without the lock may do.
+    #[inline(never)]
+    fn unlock_and_wake(&mut self, must_rouse: bool) {
+        let left = self.core.outside.take_left();
+        self.unlock(must_rouse);
+        left.run(&self.core.outside);
+    }
+
     fn must_rouse(&self) -> bool {
         let duty = self.duty();
         if duty.spinning > 0 || duty.is_roused || self.leaves == Leaves::Returns {
@@ -555,22 +585,15 @@ impl Drop for Inside<'_> {
     fn drop(&mut self) {
         // SYNC: pairs with `discard`, which also wakes a thread that comes here.
         if self.core.has_gone.load(Ordering::Acquire) {
-            // SYNC: as above; what is put there meanwhile raises it again.
-            self.core.has_gone.store(false, Ordering::Relaxed);
-            let gone = std::mem::take(&mut *lock(&self.core.gone));
-            drop(gone);
+            self.core.drop_gone();
         }
         let must_rouse = self.state.as_ref().is_some_and(|state| state.net.is_some()) && self.must_rouse();
         if must_rouse {
             self.duty_mut().is_roused = true;
         }
-        let left = self.core.outside.leave();
-        drop(self.state.take());
-        if must_rouse {
-            self.core.doorbell.ring();
-        }
-        if let Some(left) = left {
-            left.run(&self.core.outside);
+        match self.core.outside.leave() {
+            false => self.unlock(must_rouse),
+            true => self.unlock_and_wake(must_rouse),
         }
     }
 }

@@ -120,17 +120,19 @@ impl Outside {
         self.holder.store(here(), Ordering::Relaxed);
     }
 
-    /// This thread is about to leave the lock; the outcome is for [`Outside::run`] afterwards.
-    pub(super) fn leave(&self) -> Option<Left> {
+    /// This thread is about to leave the lock. Returns whether there is something to do afterwards ([`Outside::take_left`]).
+    pub(super) fn leave(&self) -> bool {
         // SYNC: as in `enter`.
         self.holder.store(0, Ordering::Relaxed);
         // SYNC: written by this thread, or ahead of its lock.
-        let has_some = self.has_some.load(Ordering::Relaxed);
-        has_some.then(|| {
-            // SYNC: as above; both under the engine's lock.
-            self.has_some.store(false, Ordering::Relaxed);
-            std::mem::take(&mut *lock(&self.left))
-        })
+        self.has_some.load(Ordering::Relaxed)
+    }
+
+    /// What is to be done when the lock, which this thread still has, was left.
+    pub(super) fn take_left(&self) -> Left {
+        // SYNC: as in `leave`; both under the engine's lock.
+        self.has_some.store(false, Ordering::Relaxed);
+        std::mem::take(&mut *lock(&self.left))
     }
 
     /// Whether this thread holds the engine's lock.

@@ -100,7 +100,7 @@ impl Conn {
         state.lose();
         state.fin = Fin::default();
         state.failure = Some(Error::forked(Stage::Connected, &*self.peer, forked));
-        let wakers = state.readers.take().and(state.writers.take());
+        let wakers = state.take_waiting();
         drop(state);
         wakers.wake_later(&self.agenda);
         self.agenda.wake_later(self.room.borrow_mut().drain());
@@ -199,7 +199,7 @@ impl Conn {
         let wakers = {
             let mut state = self.state.borrow_mut();
             state.failure.get_or_insert(error);
-            state.readers.take().and(state.writers.take())
+            state.take_waiting()
         };
         if self.has_moves() || self.sink.get().is_some() {
             self.become_due();

@@ -86,8 +86,14 @@ impl Conn {
     pub(crate) fn try_receive(self: &Rc<Conn>) -> Result<Option<Message>, Error> {
         let mut state = self.state.borrow_mut();
         let Some((message, cost)) = state.received.pop_front() else {
-            drop(state);
-            return self.receive_none();
+            state.check_ended(&self.peer)?;
+            if state.leaves_offers && state.offer.is_some() {
+                // It was left to a caller that reads it where it likes, and this one takes it from wherever it is.
+                state.leaves_offers = false;
+                drop(state);
+                return self.receive_offered();
+            }
+            return Ok(None);
         };
         state.receive.release(cost);
         if state.received.is_empty() {
@@ -102,18 +108,9 @@ impl Conn {
         Ok(Some(message))
     }
 
-    /// As [`Conn::try_receive`], where no message has arrived.
+    /// As [`Conn::try_receive`], of a message that the peer offers.
     #[cold]
-    fn receive_none(self: &Rc<Conn>) -> Result<Option<Message>, Error> {
-        {
-            let mut state = self.state.borrow_mut();
-            state.check_ended(&self.peer)?;
-            if !state.leaves_offers || state.offer.is_none() {
-                return Ok(None);
-            }
-            // It was left to a caller that reads it where it likes, and this one takes it from wherever it is.
-            state.leaves_offers = false;
-        }
+    fn receive_offered(self: &Rc<Conn>) -> Result<Option<Message>, Error> {
         self.pump();
         self.try_receive()
     }
@@ -357,7 +354,7 @@ impl State {
                 }
                 self.control.push_back((Kind::FinReply, Vec::new()));
                 is_due = true;
-                wakers = self.readers.take().and(self.writers.take());
+                wakers = self.take_waiting();
             }
             Kind::FinReply => {
                 self.fin.is_acknowledged = self.fin.is_sent;
@@ -372,11 +369,11 @@ impl State {
                 self.failure = Some(failure);
                 // It is reported to the sink.
                 is_due = true;
-                wakers = self.readers.take().and(self.writers.take());
+                wakers = self.take_waiting();
             }
         }
         if has_room {
-            wakers = wakers.and(self.writers.take());
+            wakers.append(&mut self.writers);
             is_due |= conn.is_blocked();
         }
         // Credit that was returned without the application: no other message reports it to the sender.

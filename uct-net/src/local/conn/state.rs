@@ -116,8 +116,19 @@ impl State {
         }
     }
 
+    #[inline]
     pub(super) fn check(&self) -> Result<(), Error> {
-        self.failure.clone().map_or(Ok(()), Err)
+        match &self.failure {
+            None => Ok(()),
+            Some(failure) => Err(failure.clone()),
+        }
+    }
+
+    /// All that wait, for an event that concerns them all.
+    pub(super) fn take_waiting(&mut self) -> Wakers {
+        let mut all = self.readers.take();
+        all.append(&mut self.writers);
+        all
     }
 
     /// Gives up what is queued.

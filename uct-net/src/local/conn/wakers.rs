@@ -22,10 +22,15 @@ impl Wakers {
         std::mem::take(self)
     }
 
-    /// With those of another event.
-    pub(super) fn and(mut self, others: Wakers) -> Wakers {
-        self.0.extend(others.0);
-        self
+    /// Takes those of another event as well.
+    #[inline]
+    pub(super) fn append(&mut self, others: &mut Wakers) {
+        // Mostly one of them waits for nothing, and an extension costs more than all that is left of a short message.
+        if self.0.is_empty() {
+            std::mem::swap(self, others);
+        } else if !others.0.is_empty() {
+            self.0.append(&mut others.0);
+        }
     }
 
     /// Has the engine wake them.
@@ -33,7 +38,7 @@ impl Wakers {
     pub(super) fn wake_later(self, agenda: &Agenda) {
         // Mostly nothing waits: the task that asks makes progress itself.
         if !self.0.is_empty() {
-            agenda.wake_later(self.0);
+            agenda.wake_all_later(self.0);
         }
     }
 
