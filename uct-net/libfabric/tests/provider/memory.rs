@@ -5,7 +5,7 @@ use std::ptr::null_mut;
 
 use uct_fi::abi::*;
 
-use crate::session::{Options, Session, call, context};
+use crate::session::{Options, Session, call, close, context};
 
 /// Registers memory through the table of the domain.
 fn register(session: &Session, bytes: &mut [u8], key: u64, access: u64) -> Result<*mut fid_mr, i32> {
@@ -184,4 +184,41 @@ fn elements_are_updated_fetched_and_compared() {
     assert_eq!(read, 0);
     session.entries(1);
     assert_eq!(results[0], 5);
+}
+
+#[test]
+fn a_message_completes_once_though_its_memory_is_deregistered_on_the_way() {
+    let (sender, receiver) = (Session::new(Options::default()), Session::new(Options::default()));
+    let peer = sender.insert(&receiver.name());
+    let mut number = 0;
+    // In one frame, in several, and announced; the first one waits for the connection.
+    for length in [64, 100 << 10, 4 << 20] {
+        for flags in [FI_COMPLETION, FI_COMPLETION | FI_DELIVERY_COMPLETE] {
+            number += 1;
+            let mut bytes: Vec<u8> = (0..length).map(|at| (at / 7 + number) as u8).collect();
+            let region = register(&sender, &mut bytes, 7, FI_SEND | FI_REMOTE_READ).expect("a region");
+            let part = iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: length };
+            let message = fi_msg {
+                msg_iov: &raw const part,
+                desc: null_mut(),
+                iov_count: 1,
+                addr: peer,
+                context: context(number),
+                data: 0,
+            };
+            assert_eq!(call!(sender.ep, msg.sendmsg(&raw const message, flags)), 0);
+            assert_eq!(close(region.cast()), 0);
+
+            let mut target = vec![0_u8; length];
+            let region = register(&receiver, &mut target, 7, FI_RECV | FI_REMOTE_WRITE).expect("a region");
+            let (base, any) = (target.as_mut_ptr().cast(), FI_ADDR_UNSPEC);
+            assert_eq!(call!(receiver.ep, msg.recv(base, length, null_mut(), any, context(number))), 0);
+            assert_eq!(close(region.cast()), 0);
+
+            assert_eq!(receiver.entries(1)[0].len, length);
+            assert!(target == bytes, "message {number} of {length} bytes");
+            assert_eq!(sender.entries(1)[0].op_context, context(number));
+        }
+    }
+    assert!(sender.poll().is_none() && receiver.poll().is_none());
 }
