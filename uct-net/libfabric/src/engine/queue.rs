@@ -97,6 +97,7 @@ impl Queue {
     ///
     /// # Errors
     /// There is none, or an error comes first.
+    #[inline]
     pub fn read(&self, most: usize, mut take: impl FnMut(&Entry)) -> Result<usize, NotRead> {
         if self.is_empty() {
             return Err(NotRead::Empty);
@@ -107,7 +108,10 @@ impl Queue {
         if count == 0 && most > 0 {
             return Err(if ahead == 0 { NotRead::Error } else { NotRead::Empty });
         }
-        state.entries.drain(..count).for_each(|entry| take(&entry));
+        for _ in 0..count {
+            state.entries.front().into_iter().for_each(&mut take);
+            state.entries.pop_front();
+        }
         state.taken += count as u64;
         // SYNC: as in `grow`.
         self.length.fetch_sub(count, Ordering::SeqCst);

@@ -139,7 +139,6 @@ impl CompletionQueue {
         self.read_now(caller, target, count, sources)
     }
 
-    #[inline]
     fn read_now(
         &self,
         caller: &Caller,
