@@ -135,19 +135,21 @@ impl Caller {
         unsafe { target.cast::<u8>().copy_from_nonoverlapping((&raw const *entry).cast(), size) };
     }
 
-    /// The memory of an operation.
+    /// The memory of an operation with one buffer.
     #[inline]
-    pub fn bytes(&self, base: *const c_void, length: usize) -> Outcome<Memory> {
-        let mut memory = Memory::default();
-        memory.add(self.buffer(base, length)?)?;
-        Ok(memory)
+    pub fn bytes(&self, base: *const c_void, length: usize) -> Outcome<Buffer> {
+        if base.is_null() && length > 0 {
+            return Err(Errno::INVALID);
+        }
+        // SAFETY: the promise of `guarded`: the memory is the operation's until it has completed.
+        Ok(unsafe { Buffer::new(base.cast_mut().cast(), length) })
     }
 
     /// The memory of an operation with a list of buffers.
     pub fn buffers(&self, list: *const iovec, count: usize) -> Outcome<Memory> {
         let mut memory = Memory::default();
         for part in self.list(list, count)? {
-            memory.add(self.buffer(part.iov_base, part.iov_len)?)?;
+            memory.add(self.bytes(part.iov_base, part.iov_len)?)?;
         }
         Ok(memory)
     }
@@ -156,37 +158,32 @@ impl Caller {
     pub fn elements(&self, list: *const fi_ioc, count: usize, size: usize) -> Outcome<(Memory, usize)> {
         let (mut memory, mut elements) = (Memory::default(), 0_usize);
         for part in self.list(list, count)? {
-            memory.add(self.buffer(part.addr, part.count.checked_mul(size).ok_or(Errno::INVALID)?)?)?;
+            memory.add(self.bytes(part.addr, part.count.checked_mul(size).ok_or(Errno::INVALID)?)?)?;
             elements = elements.saturating_add(part.count);
         }
         Ok((memory, elements))
     }
-
-    #[inline]
-    fn buffer(&self, base: *const c_void, length: usize) -> Outcome<Buffer> {
-        if base.is_null() && length > 0 {
-            return Err(Errno::INVALID);
-        }
-        // SAFETY: the promise of `guarded`: the memory is the operation's until it has completed.
-        Ok(unsafe { Buffer::new(base.cast_mut().cast(), length) })
-    }
 }
 
-/// The memory of one operation.
+/// The memory of an operation with a list of buffers.
 pub struct Memory {
     parts: [Buffer; MAX_BUFFERS],
     count: usize,
 }
 
+impl From<Buffer> for Memory {
+    fn from(buffer: Buffer) -> Memory {
+        Memory { parts: [buffer, Buffer::EMPTY, Buffer::EMPTY, Buffer::EMPTY], count: 1 }
+    }
+}
+
 impl Default for Memory {
-    #[inline]
     fn default() -> Memory {
         Memory { parts: [Buffer::EMPTY; MAX_BUFFERS], count: 0 }
     }
 }
 
 impl Memory {
-    #[inline]
     fn add(&mut self, buffer: Buffer) -> Outcome {
         *self.parts.get_mut(self.count).ok_or(Errno::INVALID)? = buffer;
         self.count += 1;
@@ -199,7 +196,6 @@ impl Memory {
     }
 
     /// The buffers.
-    #[inline]
     pub fn parts(&self) -> &[Buffer] {
         &self.parts[..self.count]
     }

@@ -107,6 +107,9 @@ impl Buffers {
 
     /// `None` for more than [`MAX_BUFFERS`].
     pub fn new(buffers: &[Buffer]) -> Option<Buffers> {
+        if let [buffer] = buffers {
+            return Some(Buffers::of(*buffer));
+        }
         let mut parts = [Buffer::EMPTY; MAX_BUFFERS];
         parts.get_mut(..buffers.len())?.copy_from_slice(buffers);
         let length = buffers.iter().map(Buffer::len).sum();

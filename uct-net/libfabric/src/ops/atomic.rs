@@ -86,7 +86,8 @@ impl Update {
         let memory = |elements: Elements| match elements {
             Elements::None => Ok(Memory::default()),
             Elements::At(base) => {
-                caller.bytes(base, count.checked_mul(data_type.size()).ok_or(Errno::INVALID)?)
+                let length = count.checked_mul(data_type.size()).ok_or(Errno::INVALID)?;
+                caller.bytes(base, length).map(Memory::from)
             }
             Elements::List(list, length) => match caller.elements(list, length, data_type.size())? {
                 (memory, found) if found == count => Ok(memory),

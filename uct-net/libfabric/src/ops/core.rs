@@ -77,9 +77,10 @@ impl Flags {
 
 /// Sends a message.
 #[inline]
-pub fn send(endpoint: &Endpoint, flags: Flags, send: Send<'_>) -> Outcome<usize> {
+pub fn send(endpoint: &Endpoint, flags: Flags, mut send: Send<'_>) -> Outcome<usize> {
     let live = endpoint.live()?;
-    live.engine.send(&Send { mode: flags.mode(endpoint, live)?, ..send }).map(|()| 0)
+    send.mode = flags.mode(endpoint, live)?;
+    live.engine.send(&send).map(|()| 0)
 }
 
 /// Writes to a region of a peer.
@@ -105,7 +106,12 @@ pub fn atomic(endpoint: &Endpoint, flags: Flags, atomic: Atomic<'_>) -> Outcome<
 
 /// Posts a receive, or looks at what has arrived, as the flags say. `from` counts only for an endpoint with directed receives.
 #[inline]
-pub fn receive(endpoint: &Endpoint, flags: Flags, from: fi_addr_t, receive: Receive<'_>) -> Outcome<usize> {
+pub fn receive(
+    endpoint: &Endpoint,
+    flags: Flags,
+    from: fi_addr_t,
+    mut receive: Receive<'_>,
+) -> Outcome<usize> {
     let live = endpoint.live()?;
     let flags = match flags {
         Flags::Given(flags) => flags,
@@ -114,9 +120,8 @@ pub fn receive(endpoint: &Endpoint, flags: Flags, from: fi_addr_t, receive: Rece
     if flags & !RECEIVE != 0 {
         return Err(Errno(EBADFLAGS));
     }
-    let from = (live.is_directed && from != FI_ADDR_UNSPEC).then_some(from);
-    let is_reported = live.reports_receives || flags & FI_COMPLETION != 0;
-    let receive = Receive { from, is_reported, ..receive };
+    receive.from = (live.is_directed && from != FI_ADDR_UNSPEC).then_some(from);
+    receive.is_reported = live.reports_receives || flags & FI_COMPLETION != 0;
     if flags & (FI_MULTI_RECV | FI_PEEK | FI_CLAIM | FI_DISCARD) == 0 {
         return live.engine.receive(&receive).map(|()| 0);
     }

@@ -14,8 +14,8 @@ methods! {
         caller, ep: *mut fid_ep => Endpoint, base: *mut c_void, length: usize, _desc: *mut c_void, from: fi_addr_t,
         context: *mut c_void,
     ) -> isize {
-        let memory = caller.bytes(base, length)?;
-        let receive = Receive { buffers: memory.parts(), context: context as usize, ..RECV };
+        let memory = [caller.bytes(base, length)?];
+        let receive = Receive { buffers: &memory, context: context as usize, ..RECV };
         core::receive(ep, Flags::Default, from, receive)
     }
 
@@ -39,8 +39,8 @@ methods! {
         caller, ep: *mut fid_ep => Endpoint, base: *const c_void, length: usize, _desc: *mut c_void, to: fi_addr_t,
         context: *mut c_void,
     ) -> isize {
-        let memory = caller.bytes(base, length)?;
-        let send = Send { to, buffers: memory.parts(), context: context as usize, ..SEND };
+        let memory = [caller.bytes(base, length)?];
+        let send = Send { to, buffers: &memory, context: context as usize, ..SEND };
         core::send(ep, Flags::Default, send)
     }
 
@@ -63,23 +63,23 @@ methods! {
     pub fn inject(
         caller, ep: *mut fid_ep => Endpoint, base: *const c_void, length: usize, to: fi_addr_t,
     ) -> isize {
-        let memory = caller.bytes(base, length)?;
-        core::send(ep, Flags::Inject, Send { to, buffers: memory.parts(), ..SEND })
+        let memory = [caller.bytes(base, length)?];
+        core::send(ep, Flags::Inject, Send { to, buffers: &memory, ..SEND })
     }
 
     pub fn senddata(
         caller, ep: *mut fid_ep => Endpoint, base: *const c_void, length: usize, _desc: *mut c_void, data: u64,
         to: fi_addr_t, context: *mut c_void,
     ) -> isize {
-        let memory = caller.bytes(base, length)?;
+        let memory = [caller.bytes(base, length)?];
         let (data, context) = (Some(data), context as usize);
-        core::send(ep, Flags::Default, Send { to, buffers: memory.parts(), data, context, ..SEND })
+        core::send(ep, Flags::Default, Send { to, buffers: &memory, data, context, ..SEND })
     }
 
     pub fn injectdata(
         caller, ep: *mut fid_ep => Endpoint, base: *const c_void, length: usize, data: u64, to: fi_addr_t,
     ) -> isize {
-        let memory = caller.bytes(base, length)?;
-        core::send(ep, Flags::Inject, Send { to, buffers: memory.parts(), data: Some(data), ..SEND })
+        let memory = [caller.bytes(base, length)?];
+        core::send(ep, Flags::Inject, Send { to, buffers: &memory, data: Some(data), ..SEND })
     }
 }

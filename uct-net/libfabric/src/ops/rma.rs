@@ -15,8 +15,8 @@ methods! {
         caller, ep: *mut fid_ep => Endpoint, base: *mut c_void, length: usize, _desc: *mut c_void, to: fi_addr_t,
         offset: u64, key: u64, context: *mut c_void,
     ) -> isize {
-        let (memory, remote) = (caller.bytes(base, length)?, Remote { key, offset });
-        let rma = Rma { to, buffers: memory.parts(), remote, context: context as usize, ..ACCESS };
+        let (memory, remote) = ([caller.bytes(base, length)?], Remote { key, offset });
+        let rma = Rma { to, buffers: &memory, remote, context: context as usize, ..ACCESS };
         core::read(ep, Flags::Default, rma)
     }
 
@@ -40,8 +40,8 @@ methods! {
         caller, ep: *mut fid_ep => Endpoint, base: *const c_void, length: usize, _desc: *mut c_void, to: fi_addr_t,
         offset: u64, key: u64, context: *mut c_void,
     ) -> isize {
-        let (memory, remote) = (caller.bytes(base, length)?, Remote { key, offset });
-        let rma = Rma { to, buffers: memory.parts(), remote, context: context as usize, ..ACCESS };
+        let (memory, remote) = ([caller.bytes(base, length)?], Remote { key, offset });
+        let rma = Rma { to, buffers: &memory, remote, context: context as usize, ..ACCESS };
         core::write(ep, Flags::Default, rma)
     }
 
@@ -65,25 +65,25 @@ methods! {
         caller, ep: *mut fid_ep => Endpoint, base: *const c_void, length: usize, to: fi_addr_t, offset: u64,
         key: u64,
     ) -> isize {
-        let (memory, remote) = (caller.bytes(base, length)?, Remote { key, offset });
-        core::write(ep, Flags::Inject, Rma { to, buffers: memory.parts(), remote, ..ACCESS })
+        let (memory, remote) = ([caller.bytes(base, length)?], Remote { key, offset });
+        core::write(ep, Flags::Inject, Rma { to, buffers: &memory, remote, ..ACCESS })
     }
 
     pub fn writedata(
         caller, ep: *mut fid_ep => Endpoint, base: *const c_void, length: usize, _desc: *mut c_void, data: u64,
         to: fi_addr_t, offset: u64, key: u64, context: *mut c_void,
     ) -> isize {
-        let (memory, remote) = (caller.bytes(base, length)?, Remote { key, offset });
+        let (memory, remote) = ([caller.bytes(base, length)?], Remote { key, offset });
         let (data, context) = (Some(data), context as usize);
-        core::write(ep, Flags::Default, Rma { to, buffers: memory.parts(), remote, data, context, ..ACCESS })
+        core::write(ep, Flags::Default, Rma { to, buffers: &memory, remote, data, context, ..ACCESS })
     }
 
     pub fn injectdata(
         caller, ep: *mut fid_ep => Endpoint, base: *const c_void, length: usize, data: u64, to: fi_addr_t,
         offset: u64, key: u64,
     ) -> isize {
-        let (memory, remote) = (caller.bytes(base, length)?, Remote { key, offset });
-        core::write(ep, Flags::Inject, Rma { to, buffers: memory.parts(), remote, data: Some(data), ..ACCESS })
+        let (memory, remote) = ([caller.bytes(base, length)?], Remote { key, offset });
+        core::write(ep, Flags::Inject, Rma { to, buffers: &memory, remote, data: Some(data), ..ACCESS })
     }
 }
 

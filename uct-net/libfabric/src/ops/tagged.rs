@@ -14,8 +14,8 @@ methods! {
         caller, ep: *mut fid_ep => Endpoint, base: *mut c_void, length: usize, _desc: *mut c_void, from: fi_addr_t,
         tag: u64, ignore: u64, context: *mut c_void,
     ) -> isize {
-        let memory = caller.bytes(base, length)?;
-        let receive = Receive { buffers: memory.parts(), tag: Some(TagFilter { tag, ignore }), context: context as usize, ..RECV };
+        let memory = [caller.bytes(base, length)?];
+        let receive = Receive { buffers: &memory, tag: Some(TagFilter { tag, ignore }), context: context as usize, ..RECV };
         core::receive(ep, Flags::Default, from, receive)
     }
 
@@ -40,8 +40,8 @@ methods! {
         caller, ep: *mut fid_ep => Endpoint, base: *const c_void, length: usize, _desc: *mut c_void, to: fi_addr_t,
         tag: u64, context: *mut c_void,
     ) -> isize {
-        let memory = caller.bytes(base, length)?;
-        let send = Send { to, buffers: memory.parts(), tag: Some(tag), context: context as usize, ..SEND };
+        let memory = [caller.bytes(base, length)?];
+        let send = Send { to, buffers: &memory, tag: Some(tag), context: context as usize, ..SEND };
         core::send(ep, Flags::Default, send)
     }
 
@@ -64,23 +64,23 @@ methods! {
     pub fn inject(
         caller, ep: *mut fid_ep => Endpoint, base: *const c_void, length: usize, to: fi_addr_t, tag: u64,
     ) -> isize {
-        let memory = caller.bytes(base, length)?;
-        core::send(ep, Flags::Inject, Send { to, buffers: memory.parts(), tag: Some(tag), ..SEND })
+        let memory = [caller.bytes(base, length)?];
+        core::send(ep, Flags::Inject, Send { to, buffers: &memory, tag: Some(tag), ..SEND })
     }
 
     pub fn senddata(
         caller, ep: *mut fid_ep => Endpoint, base: *const c_void, length: usize, _desc: *mut c_void, data: u64,
         to: fi_addr_t, tag: u64, context: *mut c_void,
     ) -> isize {
-        let memory = caller.bytes(base, length)?;
+        let memory = [caller.bytes(base, length)?];
         let (data, context) = (Some(data), context as usize);
-        core::send(ep, Flags::Default, Send { to, buffers: memory.parts(), tag: Some(tag), data, context, ..SEND })
+        core::send(ep, Flags::Default, Send { to, buffers: &memory, tag: Some(tag), data, context, ..SEND })
     }
 
     pub fn injectdata(
         caller, ep: *mut fid_ep => Endpoint, base: *const c_void, length: usize, data: u64, to: fi_addr_t, tag: u64,
     ) -> isize {
-        let memory = caller.bytes(base, length)?;
-        core::send(ep, Flags::Inject, Send { to, buffers: memory.parts(), tag: Some(tag), data: Some(data), ..SEND })
+        let memory = [caller.bytes(base, length)?];
+        core::send(ep, Flags::Inject, Send { to, buffers: &memory, tag: Some(tag), data: Some(data), ..SEND })
     }
 }
