@@ -238,25 +238,32 @@ impl State {
 }
 
 impl Protocol for State {
+    #[inline]
     fn turn(&self, engine: &Engine) -> bool {
-        let mut is_busy = false;
+        let is_busy = self.0.has_events.get() || self.0.inner.borrow().shared.has_work();
+        if is_busy {
+            self.work(engine);
+        }
+        is_busy
+    }
+}
+
+impl State {
+    /// A turn with something to do.
+    #[inline(never)]
+    fn work(&self, engine: &Engine) {
         if self.0.has_events.replace(false) {
-            is_busy = true;
             let events = std::mem::take(&mut *self.0.events.borrow_mut());
             for event in events {
                 self.happened(engine, event);
             }
         }
         let mut inner = self.0.inner.borrow_mut();
+        inner.serve(ROUNDS);
+        self.open_links(&mut inner, engine);
         if inner.shared.has_work() {
-            is_busy = true;
-            inner.serve(ROUNDS);
-            self.open_links(&mut inner, engine);
-            if inner.shared.has_work() {
-                engine.request_turn();
-            }
+            engine.request_turn();
         }
-        is_busy
     }
 }
 
