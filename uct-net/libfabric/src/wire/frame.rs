@@ -42,6 +42,8 @@ pub(super) mod flag {
     pub(crate) const DELIVERY: u8 = 4;
     pub(crate) const LAST: u8 = 8;
     pub(crate) const FETCH: u8 = 16;
+    /// Those of all kinds with an envelope.
+    pub(crate) const OF_MESSAGE: u8 = TAGGED | DATA | DELIVERY;
 }
 
 /// What a message is matched by, apart from its sender.
@@ -135,12 +137,25 @@ impl Fields<'_> {
     }
 }
 
+/// What [`Frame::parse`] returns of a [`Frame::Message`], in fewer instructions: its id and envelope, and where the payload begins. `None` of any other
+/// frame.
+#[inline]
+pub fn whole_message(head: &[u8]) -> Option<(u32, Envelope, usize)> {
+    let (prefix, rest) = Prefix::ref_from_prefix(head).ok()?;
+    let is_message = prefix.kind == kind::MESSAGE && prefix.flags & !flag::OF_MESSAGE == 0;
+    if !is_message || prefix.reserved.get() != 0 {
+        return None;
+    }
+    let mut fields = Fields { rest, taken: size_of::<Prefix>() };
+    let envelope = fields.envelope(prefix.flags).ok()?;
+    Some((prefix.id.get(), envelope, fields.taken))
+}
+
 impl Frame {
     /// Reads a frame of `length` bytes, of which `head` has the first ones: all, or [`MAX_HEAD`] at least. Returns where the payload begins, too.
     ///
     /// # Errors
     /// It is malformed.
-    #[inline]
     pub fn parse(head: &[u8], length: usize) -> Result<(Frame, usize), Malformed> {
         let (prefix, rest) = Prefix::ref_from_prefix(head).map_err(|_| Malformed::Short)?;
         if prefix.reserved.get() != 0 {
@@ -148,20 +163,16 @@ impl Frame {
         }
         let (id, flags) = (prefix.id.get(), prefix.flags);
         let mut fields = Fields { rest, taken: size_of::<Prefix>() };
-        if prefix.kind == kind::MESSAGE && flags & !(flag::TAGGED | flag::DATA | flag::DELIVERY) == 0 {
-            let envelope = fields.envelope(flags)?;
-            return Ok((Frame::Message { id, envelope }, fields.taken));
-        }
-        let frame = Frame::parse_other(prefix.kind, flags, id, &mut fields)?;
+        let frame = Frame::of_kind(prefix.kind, flags, id, &mut fields)?;
         if fields.taken < length && !frame.has_payload() {
             return Err(Malformed::Long);
         }
         Ok((frame, fields.taken))
     }
 
-    fn parse_other(kind: u8, flags: u8, id: u32, fields: &mut Fields<'_>) -> Result<Frame, Malformed> {
+    fn of_kind(kind: u8, flags: u8, id: u32, fields: &mut Fields<'_>) -> Result<Frame, Malformed> {
         let allowed = match kind {
-            kind::MESSAGE | kind::REQUEST | kind::BEGIN => flag::TAGGED | flag::DATA | flag::DELIVERY,
+            kind::MESSAGE | kind::REQUEST | kind::BEGIN => flag::OF_MESSAGE,
             kind::FETCH | kind::FRAGMENT | kind::DONE | kind::READ => 0,
             kind::PAUSE | kind::RESUME | kind::REST => 0,
             kind::WRITE => flag::DATA | flag::LAST,
@@ -174,6 +185,7 @@ impl Frame {
         }
         let is_last = flags & flag::LAST != 0;
         Ok(match kind {
+            kind::MESSAGE => Frame::Message { id, envelope: fields.envelope(flags)? },
             kind::REQUEST => {
                 let envelope = fields.envelope(flags)?;
                 Frame::Request { id, envelope, length: fields.u64()? }

@@ -19,7 +19,7 @@ mod offer;
 mod tests;
 
 pub use build::Head;
-pub use frame::{Element, Envelope, Frame, MAX_BEGUN, MAX_HEAD};
+pub use frame::{Element, Envelope, Frame, MAX_BEGUN, MAX_HEAD, whole_message};
 pub use hello::{Hello, NotHello};
 pub use malformed::Malformed;
 pub use offer::Offer;

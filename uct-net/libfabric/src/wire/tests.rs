@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use super::{Element, Envelope, Frame, Head, Hello, MAX_HEAD, Malformed};
+use super::{Element, Envelope, Frame, Head, Hello, MAX_HEAD, Malformed, whole_message};
 
 const PAYLOAD: usize = 7;
 
@@ -46,6 +46,25 @@ fn each_frame_is_read_as_it_was_written() {
     }
 }
 
+/// As [`whole_message`], by way of [`Frame::parse`].
+fn parsed_message(bytes: &[u8]) -> Option<(u32, Envelope, usize)> {
+    match Frame::parse(bytes, bytes.len()) {
+        Ok((Frame::Message { id, envelope }, payload)) => Some((id, envelope, payload)),
+        _ => None,
+    }
+}
+
+#[test]
+fn a_whole_message_is_read_the_same_both_ways() {
+    for frame in all() {
+        let head = Head::of(&frame);
+        for length in 0..=head.bytes().len() {
+            let bytes = &head.bytes()[..length];
+            assert_eq!(whole_message(bytes), parsed_message(bytes), "{frame:?}, {length} bytes");
+        }
+    }
+}
+
 #[test]
 fn a_frame_that_ends_in_a_field_is_refused() {
     for frame in all() {
@@ -73,6 +92,7 @@ proptest! {
         if let Ok((_, payload)) = Frame::parse(&bytes, bytes.len()) {
             prop_assert!(payload <= bytes.len());
         }
+        prop_assert_eq!(whole_message(&bytes), parsed_message(&bytes));
         let _ = Hello::parse(&bytes);
     }
 }

@@ -47,7 +47,7 @@ impl Endpoint {
                 let arrived = Arrived::Bytes {
                     missing: length - bytes.len(),
                     bytes,
-                    held: if is_held { payload.credit } else { 0 },
+                    held: if is_held { payload.input.credit() } else { 0 },
                     attempt: self.peer(peer).attempt,
                     delivery,
                 };
@@ -83,7 +83,7 @@ impl Endpoint {
                     payload.append_to(bytes);
                     *missing -= payload.len();
                     is_held = *held > 0;
-                    *held += if is_held { payload.credit } else { 0 };
+                    *held += if is_held { payload.input.credit() } else { 0 };
                 }
             }
             Place::Nowhere { .. } => {}

@@ -21,6 +21,14 @@ impl Input<'_> {
         }
     }
 
+    /// What the frame has cost its sender.
+    pub(super) fn credit(&self) -> u32 {
+        match self {
+            Input::Net(fragment) => fragment.credit(),
+            Input::Local(_) => 0,
+        }
+    }
+
     /// Copies the bytes from `offset` on, which are there.
     pub(super) fn read(&self, offset: usize, target: &mut [u8]) {
         match self {
@@ -35,8 +43,6 @@ impl Input<'_> {
 pub(super) struct Payload<'a> {
     pub(super) input: Input<'a>,
     pub(super) start: usize,
-    /// What the frame has cost its sender.
-    pub(super) credit: u32,
 }
 
 impl Payload<'_> {

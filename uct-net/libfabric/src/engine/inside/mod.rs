@@ -43,7 +43,7 @@ use self::peer::Ticket;
 pub use self::totals::Totals;
 use super::region::Regions;
 use super::{Atomic, Bindings, Errno, Peek, Receive, Rma, Send};
-use crate::wire::{Frame, MAX_HEAD};
+use crate::wire::{Frame, MAX_HEAD, whole_message};
 
 /// Rounds of frames within the domain in one turn.
 const ROUNDS: u32 = 16;
@@ -305,7 +305,7 @@ impl Inner {
             for _ in 0..self.shared.local.len() {
                 let Some(LocalFrame { endpoint, peer, bytes }) = self.shared.local.pop_front() else { break };
                 let Some(endpoint) = self.endpoints.get_mut(endpoint) else { continue };
-                let outcome = endpoint.arrived(&mut self.shared, peer, Input::Local(&bytes), 0);
+                let outcome = endpoint.arrived(&mut self.shared, peer, Input::Local(&bytes));
                 debug_assert!(outcome.is_ok(), "a frame of this process: {outcome:?}");
             }
             for (endpoint, peer) in std::mem::take(&mut self.shared.blocked) {
@@ -326,48 +326,35 @@ impl Endpoint {
     /// # Errors
     /// The peer has broken the protocol.
     #[inline]
-    fn arrived(
-        &mut self,
-        shared: &mut Shared,
-        peer: u32,
-        input: Input<'_>,
-        credit: u32,
-    ) -> Result<bool, String> {
+    fn arrived(&mut self, shared: &mut Shared, peer: u32, input: Input<'_>) -> Result<bool, String> {
         let mut head = [0; MAX_HEAD];
         let head = &mut head[..input.len().min(MAX_HEAD)];
         input.read(0, head);
+        if let Some((id, envelope, start)) = whole_message(head) {
+            return Ok(self.message(shared, peer, &envelope, id, Payload { input, start }));
+        }
         let (frame, start) = Frame::parse(head, input.len()).map_err(|malformed| malformed.to_string())?;
-        let payload = Payload { input, start, credit };
-        if let Frame::Message { id, envelope } = frame {
-            return Ok(self.message(shared, peer, &envelope, id, payload));
-        }
-        if let Frame::Request { id, envelope, length } = frame {
-            return Ok(self.request(shared, peer, &envelope, id, length, payload)?);
-        }
-        if let Frame::Begin { id, envelope, length } = frame {
-            return Ok(self.begin_message(shared, peer, (id, envelope, length), payload)?);
-        }
-        if frame == Frame::Rest {
-            return Ok(self.rest_of_message(shared, peer, payload)?);
-        }
-        self.other_arrived(shared, peer, frame, payload)?;
-        let state = self.peer(peer);
-        let is_held = state.has_many_replies();
-        if is_held {
-            state.held += credit;
-        }
-        Ok(is_held)
+        Ok(self.other_arrived(shared, peer, frame, Payload { input, start })?)
     }
 
+    /// As [`Endpoint::arrived`].
     fn other_arrived(
         &mut self,
         shared: &mut Shared,
         peer: u32,
         frame: Frame,
         payload: Payload<'_>,
-    ) -> Result<(), &'static str> {
+    ) -> Result<bool, &'static str> {
         match frame {
-            Frame::Message { .. } | Frame::Request { .. } | Frame::Begin { .. } | Frame::Rest => {}
+            // Each is read ahead of this.
+            Frame::Message { .. } => return Err("its message is malformed"),
+            Frame::Request { id, envelope, length } => {
+                return self.request(shared, peer, &envelope, id, length, payload);
+            }
+            Frame::Begin { id, envelope, length } => {
+                return self.begin_message(shared, peer, (id, envelope, length), payload);
+            }
+            Frame::Rest => return self.rest_of_message(shared, peer, payload),
             Frame::Pause | Frame::Resume => self.pause(shared, peer, frame == Frame::Pause),
             Frame::Fetch { id, receiver, wanted } => self.asked(shared, peer, id, receiver, wanted)?,
             Frame::Fragment { id } => self.fragment(shared, peer, id, payload)?,
@@ -382,6 +369,11 @@ impl Endpoint {
                 self.updated(shared, peer, (id, key, offset), flags, payload)?;
             }
         }
-        Ok(())
+        let state = self.peer(peer);
+        let is_held = state.has_many_replies();
+        if is_held {
+            state.held += payload.input.credit();
+        }
+        Ok(is_held)
     }
 }

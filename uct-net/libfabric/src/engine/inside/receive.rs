@@ -138,7 +138,7 @@ impl Endpoint {
             let arrived = Arrived::Bytes {
                 bytes: payload.to_vec(),
                 missing: 0,
-                held: if is_held { payload.credit } else { 0 },
+                held: if is_held { payload.input.credit() } else { 0 },
                 attempt: self.peer(peer).attempt,
                 delivery: envelope.delivery.then_some(id),
             };
@@ -185,7 +185,7 @@ impl Endpoint {
             None => {
                 let attempt = self.peer(peer).attempt;
                 is_held = self.retain(shared, peer, 0);
-                let held = if is_held { payload.credit } else { 0 };
+                let held = if is_held { payload.input.credit() } else { 0 };
                 let arrived = Arrived::Request { id, held, attempt, delivery: envelope.delivery, offer };
                 self.space(is_tagged).keep(matched, arrived);
             }

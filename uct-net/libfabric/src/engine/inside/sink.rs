@@ -49,7 +49,7 @@ impl Sink for PeerSink {
             self.broken("its message has several fragments".to_owned());
             return Credit::Returned;
         }
-        match endpoint.arrived(shared, self.peer, Input::Net(fragment), fragment.credit()) {
+        match endpoint.arrived(shared, self.peer, Input::Net(fragment)) {
             Ok(true) => Credit::Held,
             Ok(false) => Credit::Returned,
             Err(reason) => {
