@@ -190,6 +190,15 @@ impl Buffers {
     }
 }
 
+/// Bytes of all of them.
+#[inline]
+pub(super) fn length_of(buffers: &[Buffer]) -> usize {
+    match buffers {
+        [buffer] => buffer.length,
+        buffers => buffers.iter().map(Buffer::len).sum(),
+    }
+}
+
 /// Calls `work` with the bytes of the buffers, which are not written meanwhile; `None` for more than [`MAX_BUFFERS`].
 #[inline]
 pub(super) fn with_slices<T>(buffers: &[Buffer], work: impl FnOnce(&[&[u8]]) -> T) -> Option<T> {

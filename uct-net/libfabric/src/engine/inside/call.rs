@@ -212,8 +212,7 @@ fn opened(
         let Some(endpoint) = endpoints.get_mut(endpoint) else { return };
         let peer_state = endpoint.peer(peer);
         ucs::log::info!("libfabric: {} over {}", peer_state.address, connection.explanation().chosen);
-        let fragment = connection.fragment();
-        peer_state.link = Link::Net { connection: connection.clone(), fragment };
+        peer_state.link = Link::over(connection.clone());
         peer_state.is_blocked = false;
         endpoint.is_due(shared, peer);
     }

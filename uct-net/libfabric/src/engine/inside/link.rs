@@ -8,7 +8,7 @@ use super::Shared;
 /// Frames that wait for an endpoint of this domain. Beyond it its senders wait.
 const MAX_LOCAL: usize = 64;
 /// Longest frame between endpoints of this domain.
-const LOCAL_FRAGMENT: usize = 64 << 10;
+pub(super) const LOCAL_FRAGMENT: usize = 64 << 10;
 
 /// The way to a peer.
 pub(super) enum Link {
@@ -20,8 +20,8 @@ pub(super) enum Link {
     Called,
     /// Within this domain, to this endpoint, where this one is the peer with this number.
     Local { endpoint: usize, peer: u32 },
-    /// A connection.
-    Net { connection: local::Connection, fragment: usize },
+    /// A connection, its longest frame, and the longest message that goes in one frame.
+    Net { connection: local::Connection, fragment: usize, eager: usize },
 }
 
 /// A frame from one endpoint of the domain to another.
@@ -29,6 +29,19 @@ pub(super) struct LocalFrame {
     pub(super) endpoint: usize,
     pub(super) peer: u32,
     pub(super) bytes: Vec<u8>,
+}
+
+impl Shared {
+    #[inline(never)]
+    fn send_local(&mut self, endpoint: usize, peer: u32, head: &[u8], parts: &[&[u8]]) -> bool {
+        if self.local.len() >= MAX_LOCAL {
+            return false;
+        }
+        let mut bytes = head.to_vec();
+        parts.iter().for_each(|part| bytes.extend_from_slice(part));
+        self.local.push_back(LocalFrame { endpoint, peer, bytes });
+        true
+    }
 }
 
 impl Link {
@@ -53,15 +66,7 @@ impl Link {
     pub(super) fn try_send(&self, shared: &mut Shared, head: &[u8], parts: &[&[u8]]) -> bool {
         match self {
             Link::Net { connection, .. } => connection.try_send(head, parts).unwrap_or(false),
-            Link::Local { endpoint, peer } => {
-                if shared.local.len() >= MAX_LOCAL {
-                    return false;
-                }
-                let mut bytes = head.to_vec();
-                parts.iter().for_each(|part| bytes.extend_from_slice(part));
-                shared.local.push_back(LocalFrame { endpoint: *endpoint, peer: *peer, bytes });
-                true
-            }
+            Link::Local { endpoint, peer } => shared.send_local(*endpoint, *peer, head, parts),
             Link::Closed | Link::Calling | Link::Called => false,
         }
     }

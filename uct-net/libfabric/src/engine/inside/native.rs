@@ -40,8 +40,13 @@ impl Link {
 
     /// The shortest message that the peer reads in this process; `None` if it reads none.
     pub(super) fn reads_from(&self) -> Option<usize> {
-        self.in_place().map(|place| NATIVE.max(*place.sizes.start()))
+        self.in_place().map(shortest_read)
     }
+}
+
+/// The shortest message that is read there.
+pub(super) fn shortest_read(place: &InPlace) -> usize {
+    NATIVE.max(*place.sizes.start())
 }
 
 /// Registers one buffer of the program that a message is read into.

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use slab::Slab;
 use uct_core::Memory;
 
-use super::super::{Buffers, Errno, Remote};
+use super::super::{Buffers, Errno, Remote, Send, flags};
 use super::link::Link;
 use super::message::{Arriving, Begun, Readable};
 use crate::wire::{Element, Head};
@@ -62,6 +62,15 @@ pub(super) struct Ticket {
     pub(super) context: usize,
     pub(super) flags: u64,
     pub(super) is_reported: bool,
+}
+
+impl Ticket {
+    /// Of a message.
+    #[inline]
+    pub(super) fn of(send: &Send<'_>) -> Ticket {
+        let kind = if send.tag.is_some() { flags::TAGGED } else { flags::MSG };
+        Ticket { context: send.context, flags: flags::SEND | kind, is_reported: send.mode.is_reported }
+    }
 }
 
 /// Something that is sent in order.

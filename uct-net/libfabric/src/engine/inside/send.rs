@@ -1,10 +1,13 @@
 //! Sending messages: at once, behind others, or when the receiver asks for the bytes.
 
-use super::super::buffer::with_slices;
-use super::super::{Buffer, Buffers, Errno, MAX_INJECT, Send, flags};
+use uct_net::local::Connection;
+
+use super::super::buffer::{length_of, with_slices};
+use super::super::{Buffers, Errno, MAX_INJECT, Send};
 use super::copied::Copied;
 use super::endpoint::Endpoint;
-use super::link::Link;
+use super::link::{LOCAL_FRAGMENT, Link};
+use super::native::shortest_read;
 use super::peer::{Job, Pending, PendingKind, Stream, Ticket};
 use super::{Retired, Shared};
 use crate::wire::{Envelope, Head, MAX_BEGUN, MAX_HEAD, Offer};
@@ -18,13 +21,20 @@ const IN_FRAMES: usize = 256 << 10;
 const _: () = assert!(IN_FRAMES <= MAX_BEGUN);
 
 impl Link {
+    /// The way over a connection, whose frames have room for a head and more.
+    pub(super) fn over(connection: Connection) -> Link {
+        let fragment = connection.fragment();
+        let read = connection.in_place().map_or(usize::MAX, shortest_read);
+        Link::Net { connection, fragment, eager: EAGER.min(fragment - MAX_HEAD).min(read - 1) }
+    }
+
     /// Longest message that goes in one frame.
+    #[inline]
     fn eager(&self) -> usize {
-        match self.fragment() {
-            0 => EAGER_UNCONNECTED,
-            fragment => {
-                EAGER.min(fragment - MAX_HEAD).min(self.reads_from().map_or(EAGER, |least| least - 1))
-            }
+        match self {
+            Link::Net { eager, .. } => *eager,
+            Link::Local { .. } => LOCAL_FRAGMENT - MAX_HEAD,
+            Link::Closed | Link::Calling | Link::Called => EAGER_UNCONNECTED,
         }
     }
 
@@ -40,18 +50,13 @@ impl Endpoint {
     #[inline]
     pub(super) fn send(&mut self, shared: &mut Shared, send: &Send<'_>) -> Result<(), Errno> {
         let peer = self.peer_at(send.to)?;
-        let length = send.buffers.iter().map(Buffer::len).sum::<usize>();
+        let length = length_of(send.buffers);
         if send.mode.inject && length > MAX_INJECT {
             return Err(Errno::TOO_LONG);
         }
-        let kind = if send.tag.is_some() { flags::TAGGED } else { flags::MSG };
-        let ticket =
-            Ticket { context: send.context, flags: flags::SEND | kind, is_reported: send.mode.is_reported };
-        let envelope = Envelope { tag: send.tag, data: send.data, delivery: send.mode.delivery };
+        let envelope = envelope(send);
         let state = &self.peers[peer as usize];
-        let eager = state.link.eager();
-        let in_frames = if send.mode.inject { eager } else { state.link.in_frames() };
-        if length <= eager && state.is_clear() && state.link.is_open() {
+        if length <= state.link.eager() && state.is_clear() {
             // With an acknowledgement the operation is entered once the message has left, under the number that is free now.
             let id = if envelope.delivery { state.operations.vacant_key() as u32 } else { 0 };
             let head = Head::message(id, &envelope);
@@ -59,24 +64,40 @@ impl Endpoint {
             if outcome.ok_or(Errno::INVALID)? {
                 shared.totals.sent(length);
                 if envelope.delivery {
-                    let pending = Pending { ticket, kind: PendingKind::Done { is_sent: true }, _copy: None };
-                    self.peer(peer).operations.insert(pending);
+                    self.await_end(peer, Ticket::of(send));
                 } else {
-                    self.succeeded(&ticket);
+                    self.succeeded(&Ticket::of(send));
                 }
                 return Ok(());
             }
         }
+        self.send_later(shared, peer, send)
+    }
+
+    /// A message has left whose end the peer tells.
+    #[inline(never)]
+    fn await_end(&mut self, peer: u32, ticket: Ticket) {
+        let kind = PendingKind::Done { is_sent: true };
+        self.peer(peer).operations.insert(Pending { ticket, kind, _copy: None });
+    }
+
+    /// Queues a message.
+    #[cold]
+    fn send_later(&mut self, shared: &mut Shared, peer: u32, send: &Send<'_>) -> Result<(), Errno> {
         let buffers = Buffers::new(send.buffers).ok_or(Errno::INVALID)?;
+        let state = &self.peers[peer as usize];
         if state.is_full() {
             return Err(Errno::AGAIN);
         }
+        let (envelope, ticket) = (envelope(send), Ticket::of(send));
+        let (inject, length) = (send.mode.inject, buffers.len());
+        let in_frames = if inject { state.link.eager() } else { state.link.in_frames() };
         self.open(shared, peer);
         shared.totals.sent(length);
         if length <= in_frames {
-            self.queue_eager(shared, peer, envelope, buffers, ticket, send.mode.inject);
+            self.queue_eager(shared, peer, envelope, buffers, ticket, inject);
         } else {
-            self.queue_request(shared, peer, envelope, buffers, ticket, send.mode.inject);
+            self.queue_request(shared, peer, envelope, buffers, ticket, inject);
         }
         Ok(())
     }
@@ -250,4 +271,9 @@ impl Endpoint {
             _ => peer.is_empty(),
         })
     }
+}
+
+#[inline]
+fn envelope(send: &Send<'_>) -> Envelope {
+    Envelope { tag: send.tag, data: send.data, delivery: send.mode.delivery }
 }
