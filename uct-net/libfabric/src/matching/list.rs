@@ -83,11 +83,10 @@ impl<T> List<T> {
 
     /// Takes an entry out of the order and keeps it.
     pub(super) fn unlink(&mut self, id: Id) {
-        if !self.is_linked(id) {
+        let Some(node) = self.nodes.get_mut(id.slot).filter(|node| node.serial == id.serial) else { return };
+        if !std::mem::take(&mut node.is_linked) {
             return;
         }
-        let node = &mut self.nodes[id.slot];
-        node.is_linked = false;
         let (previous, next) = (node.previous.take(), node.next.take());
         match previous {
             Some(previous) => self.nodes[previous].next = next,

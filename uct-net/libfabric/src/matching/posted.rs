@@ -128,37 +128,32 @@ impl<R: Clone> Posted<R> {
 
     /// Matches a message with the first receive that accepts it and has room.
     pub(super) fn arrive(&mut self, envelope: &Envelope) -> Option<Landing<R>> {
-        let mut at = self.list.first();
-        while let Some(id) = at {
-            at = self.list.next(id);
+        loop {
+            let (id, _) = self.list.iter().find(|(_, receive)| receive.filter.accepts(envelope))?;
+            // None of a multi-receive that has no room for it, and has ended.
             if let Some(landing) = self.land(id, envelope) {
                 return Some(landing);
             }
         }
-        None
     }
 
-    /// Matches a message with this receive.
+    /// Matches a message with this receive, which accepts it. If the receive has no room for it, it ends.
     pub(super) fn land_in(&mut self, id: MultiId, envelope: &Envelope) -> Option<Landing<R>> {
         self.land(id.0, envelope)
     }
 
     fn land(&mut self, id: Id, envelope: &Envelope) -> Option<Landing<R>> {
-        let receive = self.list.get_mut(id)?;
-        if !receive.filter.accepts(envelope) {
-            return None;
-        }
-        let Some(multi) = &mut receive.multi else {
-            let receive = self.list.remove(id)?.handle;
+        let Receive { handle, multi, .. } = self.list.get_mut(id)?;
+        let receive = handle.clone();
+        let Some(multi) = multi else {
+            self.list.remove(id);
             return Some(Landing { receive, part: None });
         };
         let Some((offset, length)) = multi.place(envelope.length) else {
             self.end(id, Why::Consumed);
             return None;
         };
-        let is_used_up = multi.is_used_up();
-        let receive = receive.handle.clone();
-        if is_used_up {
+        if multi.is_used_up() {
             self.list.unlink(id);
         }
         Some(Landing { receive, part: Some(Part { id: MultiId(id), offset, length }) })

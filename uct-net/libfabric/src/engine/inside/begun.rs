@@ -5,7 +5,7 @@
 use super::Shared;
 use super::endpoint::Endpoint;
 use super::input::Payload;
-use super::message::{Arrived, Arriving, Begun, Place, Target};
+use super::message::{Arrived, Arriving, Begun, Place};
 use crate::matching::Envelope;
 use crate::wire::{self, MAX_BEGUN};
 
@@ -32,9 +32,8 @@ impl Endpoint {
         shared.totals.received(length as u64);
         let mut is_held = false;
         let place = match self.space(is_tagged).arrive(&matched) {
-            Some(landing) => {
-                let target = Target::new(landing);
-                let wanted = length.min(target.room);
+            Some(target) => {
+                let wanted = length.min(target.room());
                 let mut arriving =
                     Arriving { target, envelope: matched, is_tagged, delivery, wanted, received: 0 };
                 arriving.add(payload);
@@ -121,7 +120,7 @@ impl Arriving {
     fn add(&mut self, payload: Payload<'_>) {
         let length = payload.len().min(self.wanted - self.received);
         if length > 0 {
-            payload.copy_to(length, &self.target.posted.buffers, self.target.offset + self.received);
+            payload.copy_to(length, &self.target.receive.buffers, self.target.offset() + self.received);
         }
         self.received += length;
     }

@@ -163,15 +163,18 @@ impl Endpoint {
     #[inline]
     pub(super) fn index_of(&mut self, peer: u32) -> u64 {
         let version = self.bindings.addresses.version();
-        let peer = &mut self.peers[peer as usize];
-        match peer.index {
+        match self.peers[peer as usize].index {
             Some((at, index)) if at == version => index,
-            _ => {
-                let index = self.bindings.addresses.index(&peer.address);
-                peer.index = Some((version, index));
-                index
-            }
+            _ => self.look_up_index(peer, version),
         }
+    }
+
+    #[cold]
+    fn look_up_index(&mut self, peer: u32, version: u64) -> u64 {
+        let peer = &mut self.peers[peer as usize];
+        let index = self.bindings.addresses.index(&peer.address);
+        peer.index = Some((version, index));
+        index
     }
 
     /// The peer has to be served in the next turn.

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use uct_core::{Completion, Memory, RemoteKey};
 
 use super::super::{Buffers, Errno};
-use crate::matching::{Envelope, Landing, MultiId, UnexpectedId};
+use crate::matching::{Envelope, Landing, UnexpectedId};
 use crate::wire::Offer;
 
 /// What is kept of a posted receive.
@@ -16,14 +16,26 @@ pub(super) struct Posted {
     pub(super) is_reported: bool,
 }
 
-/// Where a message goes.
-pub(super) struct Target {
-    pub(super) posted: Posted,
+/// Where a message goes: all of a receive's buffers, or a part of them.
+pub(super) type Target = Landing<Posted>;
+
+impl Target {
+    /// All of a receive's buffers.
+    pub(super) fn all(receive: Posted) -> Target {
+        Landing { receive, part: None }
+    }
+
     /// Of its first byte in the buffers.
-    pub(super) offset: usize,
+    #[inline]
+    pub(super) fn offset(&self) -> usize {
+        self.part.map_or(0, |part| part.offset as usize)
+    }
+
     /// Bytes that it may have.
-    pub(super) room: usize,
-    pub(super) multi: Option<MultiId>,
+    #[inline]
+    pub(super) fn room(&self) -> usize {
+        self.part.map_or(self.receive.buffers.len(), |part| part.length as usize)
+    }
 }
 
 /// An unexpected message.
@@ -42,26 +54,6 @@ pub(super) struct Announced {
     pub(super) id: u32,
     pub(super) delivery: bool,
     pub(super) offer: Option<Offer>,
-}
-
-impl Target {
-    /// All of a receive's buffers.
-    pub(super) fn all(posted: Posted) -> Target {
-        Target::new(Landing { receive: posted, part: None })
-    }
-
-    pub(super) fn new(landing: Landing<Posted>) -> Target {
-        let posted = landing.receive;
-        match landing.part {
-            None => Target { posted, offset: 0, room: posted.buffers.len(), multi: None },
-            Some(part) => Target {
-                posted,
-                offset: part.offset as usize,
-                room: part.length as usize,
-                multi: Some(part.id),
-            },
-        }
-    }
 }
 
 /// A message that is arriving in fragments.

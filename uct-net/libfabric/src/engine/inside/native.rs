@@ -105,7 +105,7 @@ impl Endpoint {
         let Link::Net { connection, .. } = &self.peers[peer as usize].link else { return None };
         let place = connection.in_place()?;
         let target = &readable.arriving.target;
-        let buffers = target.posted.buffers.part(target.offset, readable.arriving.wanted);
+        let buffers = target.receive.buffers.part(target.offset(), readable.arriving.wanted);
         let [buffer] = buffers.parts() else { return None };
         if buffer.len() > place.at_once {
             return None;
@@ -125,7 +125,7 @@ impl Endpoint {
     ) -> Result<Box<Reading>, Box<Readable>> {
         let state = &self.peers[peer as usize];
         let target = &readable.arriving.target;
-        let buffers = target.posted.buffers.part(target.offset, readable.arriving.wanted);
+        let buffers = target.receive.buffers.part(target.offset(), readable.arriving.wanted);
         let parts = state.link.in_place().and_then(|place| {
             let key = place.domain.unpack(readable.offer.key()).ok()?;
             Some((key, register(place, &buffers)?, *place.sizes.end()))

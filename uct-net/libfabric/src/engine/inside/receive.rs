@@ -47,7 +47,7 @@ impl Endpoint {
         let (is_tagged, capacity) = (receive.tag.is_some(), posted.buffers.len() as u64);
         let met = self.space(is_tagged).post_multi(filter, posted, capacity, minimum as u64);
         for (landing, message) in met {
-            self.take(shared, is_tagged, Target::new(landing), message);
+            self.take(shared, is_tagged, landing, message);
         }
         self.report_released(is_tagged);
         self.open_again(shared, filter.source);
@@ -74,12 +74,12 @@ impl Endpoint {
         let peer = envelope.source;
         match payload {
             Arrived::Bytes { bytes, missing, held, attempt, delivery } => {
-                let received = bytes.len().min(target.room);
-                target.posted.buffers.write(target.offset, &bytes[..received]);
+                let received = bytes.len().min(target.room());
+                target.receive.buffers.write(target.offset(), &bytes[..received]);
                 self.release(shared, peer, bytes.len() + missing);
                 self.give_back(peer, attempt, held);
                 if missing > 0 {
-                    let wanted = target.room.min(envelope.length as usize);
+                    let wanted = target.room().min(envelope.length as usize);
                     let arriving = Arriving { target, envelope, is_tagged, delivery, wanted, received };
                     return self.rest_goes_to(peer, Place::Target(Box::new(arriving)));
                 }
@@ -133,7 +133,8 @@ impl Endpoint {
             data: envelope.data,
         };
         shared.totals.received(length as u64);
-        let Some(landing) = self.space(is_tagged).arrive(&matched) else {
+        let landing = self.space(is_tagged).arrive(&matched);
+        let Some(target) = &landing else {
             let is_held = self.retain(shared, peer, length);
             let arrived = Arrived::Bytes {
                 bytes: payload.to_vec(),
@@ -146,13 +147,12 @@ impl Endpoint {
             self.report_released(is_tagged);
             return is_held;
         };
-        let target = Target::new(landing);
-        payload.copy_to(length.min(target.room), &target.posted.buffers, target.offset);
-        self.received(&target, &matched, is_tagged);
+        payload.copy_to(length.min(target.room()), &target.receive.buffers, target.offset());
+        self.received(target, &matched, is_tagged);
         if envelope.delivery {
             self.reply(shared, peer, id, Ok(()));
         }
-        if target.multi.is_some() {
+        if target.part.is_some() {
             self.report_released(is_tagged);
         }
         false
@@ -177,10 +177,10 @@ impl Endpoint {
         let matched = Envelope { source: peer, tag: envelope.tag.unwrap_or(0), length, data: envelope.data };
         shared.totals.received(length);
         match self.space(is_tagged).arrive(&matched) {
-            Some(landing) => {
+            Some(target) => {
                 let delivery = envelope.delivery;
                 let announced = Announced { envelope: matched, is_tagged, id, delivery, offer };
-                self.ask(shared, Target::new(landing), announced);
+                self.ask(shared, target, announced);
             }
             None => {
                 let attempt = self.peer(peer).attempt;
@@ -198,12 +198,12 @@ impl Endpoint {
     fn ask(&mut self, shared: &mut Shared, target: Target, announced: Announced) {
         let Announced { envelope, is_tagged, id, delivery, offer } = announced;
         let peer = envelope.source;
-        let wanted = envelope.length.min(target.room as u64) as usize;
+        let wanted = envelope.length.min(target.room() as u64) as usize;
         if wanted == 0 {
             self.refuse(shared, peer, id, delivery);
             return self.received(&target, &envelope, is_tagged);
         }
-        let buffers = target.posted.buffers.part(target.offset, wanted);
+        let buffers = target.receive.buffers.part(target.offset(), wanted);
         let delivery = delivery.then_some(id);
         let arriving = Arriving { target, envelope, is_tagged, delivery, wanted, received: 0 };
         match offer {
@@ -246,8 +246,8 @@ impl Endpoint {
         if length > arriving.wanted - arriving.received {
             return Err("it sent more bytes than were asked for");
         }
-        let at = arriving.target.offset + arriving.received;
-        payload.copy_to(length, &arriving.target.posted.buffers, at);
+        let at = arriving.target.offset() + arriving.received;
+        payload.copy_to(length, &arriving.target.receive.buffers, at);
         arriving.received += length;
         if arriving.received == arriving.wanted {
             let Arriving { target, envelope, is_tagged, delivery, .. } = state.arriving.remove(id as usize);
@@ -266,17 +266,17 @@ impl Endpoint {
         if envelope.data.is_some() {
             flags |= flags::REMOTE_CQ_DATA;
         }
-        let released = target.multi.and_then(|id| self.space(is_tagged).finish(id));
+        let released = target.part.and_then(|part| self.space(is_tagged).finish(part.id));
         if let Some(Released { why: Why::Consumed, .. }) = released {
             flags |= flags::MULTI_RECV;
         }
-        let excess = (envelope.length as usize).saturating_sub(target.room);
-        let buffer = match target.multi {
-            Some(_) => target.posted.buffers.base().addr() + target.offset,
+        let excess = (envelope.length as usize).saturating_sub(target.room());
+        let buffer = match target.part {
+            Some(_) => target.receive.buffers.base().addr() + target.offset(),
             None => 0,
         };
         let entry = Entry {
-            context: target.posted.context,
+            context: target.receive.context,
             flags,
             length: envelope.length as usize - excess,
             buffer,
@@ -287,7 +287,7 @@ impl Endpoint {
         if excess > 0 {
             self.receive_failed_with(ErrorEntry { entry, excess, errno: Errno::TRUNCATED, reason: None });
         } else {
-            if (target.posted.is_reported || flags & flags::MULTI_RECV != 0)
+            if (target.receive.is_reported || flags & flags::MULTI_RECV != 0)
                 && let Some(queue) = &self.bindings.receive
             {
                 queue.push(entry);
@@ -310,11 +310,11 @@ impl Endpoint {
         reason: Option<&std::sync::Arc<str>>,
     ) {
         let mut flags = receive_flags(is_tagged);
-        let released = target.multi.and_then(|id| self.space(is_tagged).finish(id));
+        let released = target.part.and_then(|part| self.space(is_tagged).finish(part.id));
         if let Some(Released { why: Why::Consumed, .. }) = released {
             flags |= flags::MULTI_RECV;
         }
-        self.receive_failed(&target.posted, flags, errno, reason);
+        self.receive_failed(&target.receive, flags, errno, reason);
         if let Some(released) = released {
             self.report_ended(released, is_tagged);
         }
