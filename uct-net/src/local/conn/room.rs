@@ -12,6 +12,7 @@ use uct_host::Pending;
 
 use super::super::lane::Lane;
 use super::Conn;
+use crate::wake::wake;
 
 /// Operations that wait for room, in the order in which they came.
 #[derive(Default)]
@@ -64,21 +65,25 @@ impl RoomPlace {
 impl Drop for RoomPlace {
     fn drop(&mut self) {
         let Some(number) = self.number else { return };
-        // Its turn, if it was woken, is that of the next one now.
+        // Its turn, if it was woken, is that of the next one now: at once, since all that there is room for are to start in one turn of the engine.
+        // Operations end in tasks, never inside a transport.
         if self.conn.room.borrow_mut().waiting.remove(&number).is_none() {
-            self.conn.wake_for_room();
+            self.conn.next_for_room().into_iter().for_each(wake);
         }
     }
 }
 
 impl Conn {
-    /// Wakes the operation that is the next to start, if there may be room for it.
+    /// Has the engine wake the operation that is the next to start, if there may be room for it.
     pub(super) fn wake_for_room(&self) {
+        self.agenda.wake_later(self.next_for_room());
+    }
+
+    fn next_for_room(&self) -> Option<Waker> {
         if self.waits_for_room.get() {
-            return;
+            return None;
         }
-        let next = self.room.borrow_mut().waiting.pop_first();
-        self.agenda.wake_later(next.map(|(_, waker)| waker));
+        self.room.borrow_mut().waiting.pop_first().map(|(_, waker)| waker)
     }
 
     /// Registers the caller for when something has left or the connection has failed.
