@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 use std::task::{Wake, Waker};
 
+use smallvec::SmallVec;
 use ucs::log::{Later, Postponing};
 
 use super::lock::lock;
@@ -38,10 +39,10 @@ struct Lines {
     is_giving: bool,
 }
 
-/// Wakers to be woken, and wakers to be dropped.
+/// Wakers to be woken, mostly one, and wakers to be dropped.
 #[derive(Default)]
 pub(super) struct Left {
-    wake: Vec<Waker>,
+    wake: SmallVec<[Waker; 1]>,
     drop: Vec<Waker>,
 }
 
@@ -92,9 +93,12 @@ impl Outside {
     /// Gives the subscriber what was kept. No lock is held. A thread that does so already, further out on this stack or another one, goes on with what
     /// was added meanwhile.
     fn give(&self) {
-        if std::mem::replace(&mut lock(&self.lines).is_giving, true) {
+        let mut lines = lock(&self.lines);
+        if lines.is_giving || lines.kept.is_empty() && lines.left_out == 0 {
             return;
         }
+        lines.is_giving = true;
+        drop(lines);
         loop {
             let mut lines = lock(&self.lines);
             let next = lines.kept.pop_front();
@@ -151,7 +155,9 @@ impl Outside {
 impl Left {
     /// Wakes, drops, and gives the subscriber what was kept. No lock is held.
     pub(super) fn run(self, outside: &Outside) {
-        self.wake.into_iter().for_each(wake);
+        for waker in self.wake {
+            wake(waker);
+        }
         self.drop.into_iter().for_each(|waker| guarded(|| drop(waker)));
         outside.give();
     }
