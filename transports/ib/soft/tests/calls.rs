@@ -22,10 +22,12 @@ mod seed;
 const ROUNDS: usize = 200;
 /// Calls of a round.
 const CALLS: usize = 600;
-/// Bytes of a part of the memory, of which some at its beginning may be registered; the others keep [`UNTOUCHED`].
+/// Bytes of a part of the memory, of which some at its beginning may be registered. The others are [`UNTOUCHED`], which nothing
+/// else is: found elsewhere, that many in a row were read behind a region.
 const PART: usize = 1024;
 const PARTS: usize = 8;
 const UNTOUCHED: u8 = 0x5a;
+const READ: usize = 8;
 /// Objects of a kind.
 const MOST: usize = 6;
 /// Pieces that a list has room for; more than a request may have.
@@ -71,6 +73,8 @@ struct World {
     memory: Box<[u8]>,
     /// Most bytes of each part that are ever registered.
     lengths: [usize; PARTS],
+    /// What calls read by themselves.
+    inline: Box<[u8]>,
     next_request: u64,
     /// Requests that were accepted and have no completion yet, and the queue pair if it is known.
     posted: HashMap<u64, Option<u32>>,
@@ -92,6 +96,12 @@ impl World {
             }
             let mut gid = zeroed();
             assert_eq!((table().query_gid)(context, 1, 0, &mut gid), 0);
+            let lengths = std::array::from_fn(|_| random.usize(8..PART));
+            let mut memory = vec![UNTOUCHED; PARTS * PART].into_boxed_slice();
+            memory
+                .chunks_mut(PART)
+                .zip(lengths)
+                .for_each(|(part, length): (_, usize)| part[..length].fill(0));
             World {
                 context,
                 channel,
@@ -102,8 +112,9 @@ impl World {
                 mrs: Vec::new(),
                 ahs: Vec::new(),
                 gid,
-                memory: vec![UNTOUCHED; PARTS * PART].into_boxed_slice(),
-                lengths: std::array::from_fn(|_| random.usize(8..PART)),
+                memory,
+                lengths,
+                inline: vec![0; PARTS * PART].into_boxed_slice(),
                 next_request: 0,
                 posted: HashMap::new(),
             }
@@ -216,7 +227,7 @@ impl World {
         std::array::from_fn(|_| {
             let mut place = self.somewhere(random, 24);
             if is_read_now {
-                place.addr = self.memory.as_ptr().expose_provenance() as u64;
+                place.addr = self.inline.as_ptr().expose_provenance() as u64;
                 place.length =
                     if random.bool() { place.length % 24 } else { place.length % (PARTS * PART) as u32 };
             }
@@ -531,6 +542,9 @@ impl World {
         for (part, length) in self.memory.chunks(PART).zip(self.lengths) {
             let is_untouched = part[length..].iter().all(|byte| *byte == UNTOUCHED);
             assert!(is_untouched, "bytes behind {length} were written, and never registered");
+            let has_read =
+                part[..length].windows(READ).any(|bytes| bytes.iter().all(|byte| *byte == UNTOUCHED));
+            assert!(!has_read, "bytes were read that were never registered");
         }
     }
 }
