@@ -1,5 +1,5 @@
 //! What the C library's own drivers import from it, and perftest and UCX with them since they are linked to two of these: libmlx5 and
-//! libefa of rdma-core 39 to 56. They are loaded, and find no device of theirs.
+//! libefa of rdma-core 38 to 64. They are loaded, and find no device of theirs.
 
 use crate::unsupported::refused;
 
@@ -15,10 +15,15 @@ refused! { std::ffi::c_int = not_supported:
     ibv_cmd_modify_srq ibv_cmd_modify_wq ibv_cmd_open_qp ibv_cmd_open_xrcd ibv_cmd_query_context
     ibv_cmd_query_device_any ibv_cmd_query_mr ibv_cmd_query_port ibv_cmd_query_qp ibv_cmd_query_srq
     ibv_cmd_read_counters ibv_cmd_reg_dm_mr ibv_cmd_reg_dmabuf_mr ibv_cmd_reg_mr ibv_cmd_rereg_mr ibv_cmd_resize_cq
+    ibv_cmd_alloc_dmah ibv_cmd_create_cq_ex2 ibv_cmd_export_dmabuf_fd ibv_cmd_free_dmah ibv_cmd_query_port_speed
+    ibv_cmd_reg_mr_ex ibv_dmabuf_heap_destroy ibv_dmabuf_heap_free
+    verbs_register_driver_57 verbs_register_driver_59 verbs_register_driver_64
     verbs_init_cq verbs_register_driver_34 verbs_set_ops verbs_uninit_context
 }
 
-refused! { *mut std::ffi::c_void = no_object: _verbs_init_and_alloc_context verbs_open_device }
+refused! { *mut std::ffi::c_void = no_object:
+    _verbs_init_and_alloc_context verbs_open_device ibv_dmabuf_heap_alloc ibv_dmabuf_heap_cc_shared_init ibv_wr_opcode_str
+}
 
 /// Whether objects may end behind their device, for drivers.
 // SAFETY: no other code of this library has the name.
