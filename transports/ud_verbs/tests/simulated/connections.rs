@@ -399,6 +399,34 @@ fn giving_up_is_not_put_off_by_the_back_off() {
 }
 
 #[test]
+fn each_wait_is_a_quarter_longer_for_an_answer_to_a_request_and_half_for_an_acknowledgement() {
+    let wait = Duration::from_millis(10);
+    let settings = Settings {
+        timeout_initial: wait,
+        timeout_min: wait,
+        timeout_max: Duration::from_secs(5),
+        ..Settings::default()
+    };
+    // Milliseconds of the first ten waits, each of which is shortened by up to a half.
+    let ten = |is_connected: bool| {
+        let mut network = Network::new(2, 3, Faults::default(), settings.clone());
+        network.connect(0, 1, 100_000);
+        if is_connected {
+            network.pass(5 * MILLISECOND);
+        }
+        network.is_down = true;
+        let begin = network.now;
+        assert!(network.run(20 * SECOND, |network| network.nodes[0].table.counters().timeouts == 10));
+        network.now.since(begin) / MILLISECOND
+    };
+    let longest = |first: f64, growth: f64| (0..10).map(|count| first * growth.powi(count)).sum::<f64>();
+    for (is_connected, longest) in [(false, longest(5.0, 1.25)), (true, longest(10.0, 1.5))] {
+        let took = ten(is_connected) as f64;
+        assert!((longest / 2.0..=longest).contains(&took), "{is_connected}: {took} of {longest} ms");
+    }
+}
+
+#[test]
 fn a_process_that_was_asleep_does_not_take_its_peers_for_dead() {
     let mut network = quiet(3);
     let user = network.connect(0, 1, 100_000);
