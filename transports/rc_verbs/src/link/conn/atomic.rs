@@ -57,8 +57,8 @@ impl Conn {
         if self.is_clear_for_atomic() {
             return Ok(());
         }
-        if self.queue.has_unsignaled() && !self.post_noop() {
-            return Err(self.refusal());
+        if self.queue.has_unsignaled() {
+            self.post_noop();
         }
         Err(self.no_resource())
     }
