@@ -75,24 +75,28 @@ fn of_the_interface(setup: &Setup) {
     let pair = Pair::new(setup);
     let inbox = pair.receiver.inbox(ID);
     let links: Vec<_> = (0..8).map(|_| connect(&pair.sender, &pair.receiver)).collect();
-    let flavour = Flavour::of(&pair.sender)[0];
-    let bytes = pattern(setup.seed, 200.min(flavour.limits(pair.sender.attributes()).1));
-    let completion = pair.sender.completion();
-    for flags in [Flush::empty(), Flush::REMOTE] {
-        for (link, _) in &links {
-            let send = || flavour.send(&pair.sender, link, ID, &bytes, &completion);
-            pair.retry("a send", send).expect("a send");
+    let mut count = 0;
+    for flavour in Flavour::of(&pair.sender) {
+        let (least, most) = flavour.limits(pair.sender.attributes());
+        let bytes = pattern(setup.seed, 200.clamp(least, most));
+        for flags in [Flush::empty(), Flush::REMOTE] {
+            let completion = pair.sender.completion();
+            for (link, _) in &links {
+                let send = || flavour.send(&pair.sender, link, ID, &bytes, &completion);
+                pair.retry("a send", send).expect("a send");
+                count += 1;
+            }
+            let flushed = Completion::new(&pair.sender.worker);
+            let start = || pair.sender.iface.flush(flags, Some(&flushed));
+            pair.retry("a flush of the interface", start).expect("a flush");
+            pair.until("the flush of the interface", || flushed.is_done());
+            flushed.result().expect("a flush");
+            assert!(completion.is_done(), "{flavour:?}: flushed, and yet outstanding");
         }
-        let flushed = Completion::new(&pair.sender.worker);
-        let start = || pair.sender.iface.flush(flags, Some(&flushed));
-        pair.retry("a flush of the interface", start).expect("a flush");
-        pair.until("the flush of the interface", || flushed.is_done());
-        flushed.result().expect("a flush");
-        assert!(completion.is_done(), "flushed, and yet outstanding");
     }
+    pair.until("all messages", || inbox.len() == count);
     let asked = || pair.retry("a flush", || pair.sender.iface.flush(Flush::empty(), None)).expect("a flush");
     pair.until("a flush without a completion", || asked() == Posted::Done);
-    pair.until("all messages", || inbox.len() == 16);
 }
 
 fn behind_pending(setup: &Setup) {
