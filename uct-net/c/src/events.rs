@@ -51,36 +51,44 @@ impl Events {
     }
 
     /// An operation has ended.
-    pub fn push(&self, event: uct_event, failure: Option<Failure>) {
+    #[inline(always)]
+    pub fn push(&self, event: uct_event) {
         let mut inner = self.lock();
         if inner.is_closed {
             return;
         }
-        if let Some(failure) = failure {
-            if inner.failures.len() == KEPT {
-                inner.failures.pop_front();
-            }
-            inner.failures.push_back((event.op, failure));
-        }
         inner.waiting.push_back(event);
-        if !inner.is_raised
-            && let Some(readable) = &inner.readable
-        {
-            readable.signal();
-            inner.is_raised = true;
-        }
-        if !inner.wakers.is_empty() {
-            let wakers = std::mem::take(&mut inner.wakers);
-            drop(inner);
-            wakers.into_iter().for_each(Waker::wake);
+        if inner.has_listener() {
+            announce(inner);
         }
     }
 
+    /// An operation has failed.
+    #[cold]
+    pub fn push_failure(&self, event: uct_event, failure: Failure) {
+        let mut inner = self.lock();
+        if inner.is_closed {
+            return;
+        }
+        if inner.failures.len() == KEPT {
+            inner.failures.pop_front();
+        }
+        inner.failures.push_back((event.op, failure));
+        inner.waiting.push_back(event);
+        announce(inner);
+    }
+
     /// Takes events, the oldest first, as long as `place` has room.
+    #[inline(always)]
     pub fn take(&self, room: usize, mut place: impl FnMut(uct_event)) -> usize {
         let mut inner = self.lock();
-        let count = room.min(inner.waiting.len());
-        inner.waiting.drain(..count).for_each(&mut place);
+        let mut count = 0;
+        while count < room
+            && let Some(event) = inner.waiting.pop_front()
+        {
+            place(event);
+            count += 1;
+        }
         inner.lower();
         count
     }
@@ -144,7 +152,26 @@ impl Events {
     }
 }
 
+/// Tells those who wait of an event.
+#[inline(never)]
+fn announce(mut inner: MutexGuard<'_, Inner>) {
+    if !inner.is_raised
+        && let Some(readable) = &inner.readable
+    {
+        readable.signal();
+        inner.is_raised = true;
+    }
+    let wakers = std::mem::take(&mut inner.wakers);
+    drop(inner);
+    wakers.into_iter().for_each(Waker::wake);
+}
+
 impl Inner {
+    /// Whether an event has to be announced.
+    fn has_listener(&self) -> bool {
+        self.readable.is_some() && !self.is_raised || !self.wakers.is_empty()
+    }
+
     /// Lowers the descriptor if nothing is left.
     fn lower(&mut self) {
         if self.is_raised && self.waiting.is_empty() {
@@ -203,9 +230,9 @@ mod tests {
     #[test]
     fn events_come_in_order_once_and_the_descriptor_is_readable_meanwhile() {
         let events = Events::default();
-        events.push(event(1), None);
+        events.push(event(1));
         let fd = events.descriptor().unwrap();
-        (2..5).for_each(|op| events.push(event(op), None));
+        (2..5).for_each(|op| events.push(event(op)));
         assert!(is_readable(fd));
         assert_eq!(events.take_one(3), Some(event(3)));
         assert_eq!(events.take_one(3), None);
@@ -215,10 +242,10 @@ mod tests {
         assert_eq!(events.take(2, |event| taken.push(event.op)), 1);
         assert!(!is_readable(fd));
         assert_eq!(taken, [1, 2, 4]);
-        events.push(event(6), None);
+        events.push(event(6));
         assert!(is_readable(fd));
         events.close(Duration::ZERO);
-        events.push(event(7), None);
+        events.push(event(7));
         assert_eq!(events.take(9, |_| ()), 1);
     }
 
@@ -245,7 +272,7 @@ mod tests {
     fn the_failures_that_came_last_are_kept() {
         let events = Events::default();
         for op in 0..=KEPT as u64 {
-            events.push(event(op), Some(Failure::invalid(format!("reason {op}"))));
+            events.push_failure(event(op), Failure::invalid(format!("reason {op}")));
         }
         let text = |op| events.failure(op, |failure| failure.text.clone());
         assert_eq!((text(0), text(1)), (None, Some("reason 1".to_owned())));

@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::ffi::{CString, c_char};
+use std::ops::Deref;
 
 use ucs::Error as Status;
 use ucs::memory::fork::Forked;
@@ -10,19 +11,23 @@ use uct_net::{BadBlocks, Moved};
 /// What a call or an operation comes to.
 pub type Outcome<T = ()> = Result<T, Failure>;
 
-/// Why something failed.
+/// Why something failed. One pointer, since every call returns an outcome.
 #[derive(Clone, Debug)]
-pub struct Failure {
+pub struct Failure(Box<Reason>);
+
+/// See [`Failure`].
+#[derive(Clone, Debug)]
+pub struct Reason {
     pub status: Status,
     pub text: String,
     /// Of a transfer: which of its blocks have moved.
-    pub moved: Option<Box<Moved>>,
+    pub moved: Option<Moved>,
 }
 
 impl Failure {
     #[cold]
     pub fn new(status: Status, text: impl Into<String>) -> Failure {
-        Failure { status, text: text.into(), moved: None }
+        Failure(Box::new(Reason { status, text: text.into(), moved: None }))
     }
 
     /// An argument that is wrong.
@@ -37,8 +42,22 @@ impl Failure {
         Failure::new(Status::CANCELED, text)
     }
 
+    /// As it is, for a transfer of which these blocks have moved.
+    pub fn with_moved(mut self, moved: Moved) -> Failure {
+        self.0.moved = Some(moved);
+        self
+    }
+
     pub fn raw(&self) -> i32 {
         self.status.status().raw()
+    }
+}
+
+impl Deref for Failure {
+    type Target = Reason;
+
+    fn deref(&self) -> &Reason {
+        &self.0
     }
 }
 

@@ -206,8 +206,8 @@ mod tests {
         let mut own = table(Kind::Memory, 1);
         let memory = own.insert("memory").unwrap();
         let refused = |raw, words: &str| {
-            let text = Handle::parse(raw, Kind::Connection).unwrap_err().text;
-            assert!(text.contains(words), "{text}");
+            let refusal = Handle::parse(raw, Kind::Connection).unwrap_err();
+            assert!(refusal.text.contains(words), "{}", refusal.text);
         };
         refused(0, "the connection is NULL");
         refused(memory.raw(), "a handle of kind \"memory\"");

@@ -199,6 +199,7 @@ impl Connection {
     ///
     /// # Errors
     /// As [`Connection::send`].
+    #[inline]
     pub fn start_send(&self, message: &[u8]) -> Result<Option<Started>> {
         Ok(self.inner.conn.send(message)?.map(Started))
     }

@@ -190,6 +190,7 @@ impl Core {
         self.fork.check()
     }
 
+    #[inline]
     pub(super) fn enter(&self) -> Inside<'_> {
         let state = lock(&self.state);
         self.entered(state)
@@ -212,6 +213,7 @@ impl Core {
         self.check_fork().is_ok() && (self.jobs.is_none() || self.is_own_thread())
     }
 
+    #[inline]
     fn entered<'a>(&'a self, state: MutexGuard<'a, State>) -> Inside<'a> {
         self.outside.enter();
         Inside { core: self, state: Some(state), leaves: Leaves::Used }
@@ -373,6 +375,7 @@ impl Inside<'_> {
         &self.state.as_ref().expect("held until it leaves").duty
     }
 
+    #[inline]
     pub(super) fn duty_mut(&mut self) -> &mut Duty {
         &mut self.state.as_mut().expect("held until it leaves").duty
     }

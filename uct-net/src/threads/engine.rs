@@ -55,19 +55,21 @@ impl Engine {
         work: impl FnOnce(&mut Entered<'_>) -> R + Send,
     ) -> Result<R, Forked> {
         let core = &*self.core;
-        let work = move || {
-            let mut entered = Entered { engine: self, inside: core.enter() };
-            entered.duty_mut().uses += 1;
-            work(&mut entered)
-        };
-        if core.is_open() {
-            return Ok(work());
+        if !core.is_open() {
+            core.check_fork()?;
+            if let Some(jobs) = core.jobs.as_ref().filter(|_| !core.is_own_thread()) {
+                return Ok(jobs.run(&core.doorbell, || self.under_lock(work)));
+            }
         }
-        core.check_fork()?;
-        match &core.jobs {
-            Some(jobs) if !core.is_own_thread() => Ok(jobs.run(&core.doorbell, work)),
-            _ => Ok(work()),
-        }
+        Ok(self.under_lock(work))
+    }
+
+    /// Does work under the lock, in the calling thread.
+    #[inline(always)]
+    fn under_lock<R>(self: &Arc<Engine>, work: impl FnOnce(&mut Entered<'_>) -> R) -> R {
+        let mut entered = Entered { engine: self, inside: self.core.enter() };
+        entered.duty_mut().uses += 1;
+        work(&mut entered)
     }
 
     /// Drives until the future is ready.

@@ -118,6 +118,7 @@ impl Outside {
     }
 
     /// This thread has taken the engine's lock.
+    #[inline]
     pub(super) fn enter(&self) {
         // Only the holder writes its number here, so a thread that reads its own is the holder: no order is needed.
         // SYNC: pairs with `is_inside` of the same thread.

@@ -1,7 +1,6 @@
 //! Nets and events.
 
 use std::ffi::{c_int, c_void};
-use std::sync::Arc;
 
 use ucs::Error as Status;
 
@@ -42,24 +41,43 @@ pub unsafe extern "C" fn uct_net_wait(
         }
         // A count fits into what is returned.
         let room = room.min(c_int::MAX as usize);
-        let take = |net: &Net| {
-            let mut next = events;
-            let taken = net.events.take(room, |event| {
-                // SAFETY: the promise of the caller: at most `room` events are written.
-                unsafe { next.write(event) };
-                // SAFETY: as above.
-                next = unsafe { next.add(1) };
-            });
-            (taken > 0).then_some(taken as c_int)
-        };
-        let net =
-            registry::with(number(net), Kind::Net, |net, _| Ok(take(net).ok_or_else(|| Arc::clone(net))))?;
-        match net {
-            Ok(taken) => Ok(taken),
-            Err(net) => Ok(net.wait_for(timeout_ns, || take(&net))?.unwrap_or(0)),
+        // SAFETY: the promise of the caller.
+        let taken = registry::with(number(net), Kind::Net, |net, _| Ok(unsafe { take(net, events, room) }))?;
+        match taken {
+            // SAFETY: as above.
+            None => unsafe { wait(number(net), events, room, timeout_ns) },
+            Some(taken) => Ok(taken),
         }
     };
     guarded(|status| status, work)
+}
+
+/// Takes what is there; `None` if nothing is.
+///
+/// # Safety
+/// There is room for so many events.
+#[inline]
+unsafe fn take(net: &Net, events: *mut uct_event, room: usize) -> Option<c_int> {
+    let mut next = events;
+    let taken = net.events.take(room, |event| {
+        // SAFETY: the promise of the caller: at most `room` events are written.
+        unsafe { next.write(event) };
+        // SAFETY: as above.
+        next = unsafe { next.add(1) };
+    });
+    (taken > 0).then_some(taken as c_int)
+}
+
+/// Waits until something is there, and takes it.
+///
+/// # Safety
+/// As for [`take`].
+#[inline(never)]
+unsafe fn wait(raw: u64, events: *mut uct_event, room: usize, timeout_ns: i64) -> Outcome<c_int> {
+    let net = registry::net(raw)?;
+    // SAFETY: the promise of the caller.
+    let taken = net.wait_for(timeout_ns, || unsafe { take(&net, events, room) })?;
+    Ok(taken.unwrap_or(0))
 }
 
 /// See `uct.h`.

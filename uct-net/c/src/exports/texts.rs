@@ -45,7 +45,7 @@ pub extern "C" fn uct_error(net: *const c_void, op: u64) -> *const c_char {
         let found = registry::with(number(net), Kind::Net, |net, _| {
             Ok(net.events.failure(op, |failure| failure.text.clone()))
         });
-        found.unwrap_or_else(|failure| Some(failure.text))
+        found.unwrap_or_else(|failure| Some(failure.text.clone()))
     };
     text.map_or(null(), shown)
 }

@@ -22,7 +22,7 @@ impl State {
             links.get(conn)?.connection.start_send(bytes)
         };
         match started {
-            Ok(None) => Ok(self.ended_at_once(UCT_EV_SEND, user, Ok(Done::default()))),
+            Ok(None) => Ok(self.sent_at_once(user)),
             Err(error) => Ok(self.ended_at_once(UCT_EV_SEND, user, Err(error.into()))),
             Ok(Some(started)) => {
                 let connection = self.link(conn)?.connection.clone();

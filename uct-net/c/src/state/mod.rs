@@ -118,19 +118,25 @@ impl State {
     }
 
     /// An operation that ends inside of the call that starts it.
-    #[inline]
     fn ended_at_once(&self, kind: u32, user: u64, outcome: Outcome<Done>) -> u64 {
         let op = self.next_op();
         self.report(op, user, kind, outcome);
         op
     }
 
+    /// As [`State::ended_at_once`], of a message that was sent.
+    #[inline(always)]
+    fn sent_at_once(&self, user: u64) -> u64 {
+        let op = self.next_op();
+        self.events.push(uct_event { op, user, kind: UCT_EV_SEND, ..uct_event::default() });
+        op
+    }
+
     /// The end of an operation, for the program.
-    #[inline]
     fn report(&self, op: u64, user: u64, kind: u32, outcome: Outcome<Done>) {
         match outcome {
             Ok(Done { length, data, result }) => {
-                self.events.push(uct_event { op, user, length, data, result, status: 0, kind }, None);
+                self.events.push(uct_event { op, user, length, data, result, status: 0, kind });
             }
             Err(failure) => self.report_failure(op, user, kind, 0, failure),
         }
@@ -140,7 +146,7 @@ impl State {
     #[cold]
     fn report_failure(&self, op: u64, user: u64, kind: u32, length: u64, failure: Failure) {
         let status = failure.raw();
-        self.events.push(uct_event { op, user, length, data: 0, result: 0, status, kind }, Some(failure));
+        self.events.push_failure(uct_event { op, user, length, data: 0, result: 0, status, kind }, failure);
     }
 
     /// An operation that waits in a line.

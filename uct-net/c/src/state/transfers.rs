@@ -3,8 +3,8 @@
 use std::pin::Pin;
 use std::rc::Rc;
 
+use uct_net::Blocks;
 use uct_net::protocol::Engine;
-use uct_net::{Blocks, Moved};
 
 use super::{Done, State};
 use crate::abi::*;
@@ -47,16 +47,12 @@ impl State {
         Ok(self.start(engine, (kind, user), |flight| async move {
             match flight.race(Pin::new(&mut transfer)).await {
                 Some(Ok(receipt)) => Ok(Done { length: receipt.bytes, ..Done::default() }),
-                Some(Err(error)) => Err(failed(error.into(), transfer.outcome())),
+                Some(Err(error)) => Err(Failure::from(error).with_moved(transfer.outcome())),
                 None => {
                     let moved = transfer.cancel().await;
-                    Err(failed(Failure::canceled("it was cancelled"), moved))
+                    Err(Failure::canceled("it was cancelled").with_moved(moved))
                 }
             }
         }))
     }
-}
-
-fn failed(failure: Failure, moved: Moved) -> Failure {
-    Failure { moved: Some(Box::new(moved)), ..failure }
 }

@@ -25,6 +25,7 @@ enum Next {
 
 impl Conn {
     /// Sends a message that fits into one of the transport's, if nothing is ahead of it and there is room for it now.
+    #[inline]
     pub(crate) fn try_send(&self, payload: &[u8]) -> Result<bool, Error> {
         let Some(lane) = self.lane.get() else { return Ok(false) };
         let envelope = {
@@ -54,12 +55,16 @@ impl Conn {
     }
 
     /// Sends a message, or queues it.
+    #[inline]
     pub(crate) fn send(self: &Rc<Conn>, message: &[u8]) -> Result<Option<Ticket>, Error> {
-        if self.try_send(message)? {
-            return Ok(None);
-        }
+        if self.try_send(message)? { Ok(None) } else { self.queue_message(message).map(Some) }
+    }
+
+    /// Queues a message that cannot be sent now: a copy of it, or where it is staged.
+    #[inline(never)]
+    fn queue_message(self: &Rc<Conn>, message: &[u8]) -> Result<Ticket, Error> {
         if let Some(offer) = self.stage(message) {
-            return self.queue_as(Kind::Last, Vec::new(), offer).map(Some);
+            return self.queue_as(Kind::Last, Vec::new(), offer);
         }
         let mut copy = Vec::new();
         copy.try_reserve_exact(message.len()).map_err(|_| {
@@ -68,7 +73,7 @@ impl Conn {
             Error::new(Stage::Connected, &*self.peer, Status::NO_MEMORY, reason)
         })?;
         copy.extend_from_slice(message);
-        self.queue(Kind::Last, copy).map(Some)
+        self.queue(Kind::Last, copy)
     }
 
     /// Queues a message, whatever its length.
