@@ -90,12 +90,15 @@ pub fn probe(pid: u32, address: u64, expected: u64) -> Result<Process, String> {
     if copied >= 0 {
         return Err(format!("process {pid} is not the peer that its address names"));
     }
-    let error = io::Error::last_os_error();
-    Err(match error.raw_os_error() {
-        Some(libc::EPERM) if ptrace_scope() != PtraceScope::SameUser => format!(
-            "the Yama module forbids to read process {pid} (kernel.yama.ptrace_scope is {:?}) → set UCT_CMA_PTRACER=y \
-             in the peer, or the sysctl to 0",
-            ptrace_scope()
+    Err(unreadable(pid, &io::Error::last_os_error(), ptrace_scope()))
+}
+
+/// Why a process cannot be read, and what to do about it.
+fn unreadable(pid: libc::pid_t, error: &io::Error, scope: PtraceScope) -> String {
+    match error.raw_os_error() {
+        Some(libc::EPERM) if scope != PtraceScope::SameUser => format!(
+            "the Yama module forbids to read process {pid} (kernel.yama.ptrace_scope is {scope:?}) → set UCT_CMA_PTRACER=y \
+             in the peer, or the sysctl to 0"
         ),
         Some(libc::EPERM) => format!(
             "reading process {pid} is forbidden: it runs as another user or in another user namespace, or a seccomp \
@@ -103,7 +106,7 @@ pub fn probe(pid: u32, address: u64, expected: u64) -> Result<Process, String> {
         ),
         Some(libc::ENOSYS) => "the kernel has no process_vm_readv, or a seccomp filter hides it".to_owned(),
         _ => format!("cannot read process {pid}: {error}"),
-    })
+    }
 }
 
 /// Whether the kernel is expected to copy between this process and others of its user: the system calls are available, and Yama's setting
@@ -340,6 +343,22 @@ mod tests {
         // SAFETY: `source` has 9 writable bytes.
         let get = unsafe { process.copy_block(Direction::Get, source.as_mut_ptr(), 9, 8) };
         assert_eq!(get, Err(Error::INVALID_PARAM), "nothing is mapped at 8");
+    }
+
+    #[test]
+    fn a_refusal_names_what_forbids_the_copy() {
+        use PtraceScope::*;
+        let rows = [
+            (libc::EPERM, SameUser, "runs as another user"),
+            (libc::EPERM, Restricted, "ptrace_scope is Restricted"),
+            (libc::EPERM, Nobody, "ptrace_scope is Nobody"),
+            (libc::ENOSYS, SameUser, "no process_vm_readv"),
+            (libc::ESRCH, Restricted, "cannot read process 7: No such process"),
+        ];
+        for (errno, scope, words) in rows {
+            let reason = unreadable(7, &io::Error::from_raw_os_error(errno), scope);
+            assert!(reason.contains(words), "{errno}, {scope:?}: {reason}");
+        }
     }
 
     #[test]
