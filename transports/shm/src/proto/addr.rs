@@ -263,6 +263,11 @@ mod tests {
         assert_eq!(posix.routes_to(&posix), Ok((Route::Directory, Some(Route::Abstract))));
         let other_net = DeviceAddress { net: 7, ..posix };
         assert_eq!(posix.routes_to(&other_net), Ok((Route::Directory, None)));
+        for other in
+            [DeviceAddress { directory_inode: 7, ..posix }, DeviceAddress { directory_device: 7, ..posix }]
+        {
+            assert_eq!(posix.routes_to(&other), Ok((Route::Abstract, None)), "another directory");
+        }
         let other_pid = DeviceAddress { pid: 7, ..posix };
         let routes = (Route::Abstract, Some(Route::Directory));
         assert_eq!(posix.routes_to(&other_pid), Ok(routes), "a socket in the directory could be anybody's");
@@ -278,5 +283,13 @@ mod tests {
         assert!(posix.routes_to(&sysv).unwrap_err().contains("another shared memory transport"));
         assert!(posix.routes_to(&DeviceAddress { host: [1; 16], ..posix }).unwrap_err().contains("machine"));
         assert!(posix.routes_to(&DeviceAddress { pid: 7, ..posix }).is_ok(), "posix needs no pid namespace");
+    }
+
+    #[test]
+    fn what_separates_two_interfaces_of_one_kind_and_machine_can_be_removed() {
+        let posix = own(Kind::Posix);
+        assert!(posix.is_beside(&DeviceAddress { net: 7, directory_inode: 8, ..posix }));
+        assert!(!posix.is_beside(&own(Kind::Sysv)));
+        assert!(!posix.is_beside(&DeviceAddress { host: [1; 16], ..posix }));
     }
 }
