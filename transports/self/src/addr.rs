@@ -43,3 +43,34 @@ pub(crate) fn is_same(device: &[u8], iface: &[u8], own: u64) -> Result<(), Strin
     }
     Ok(())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::process::Command;
+
+    #[test]
+    fn an_interface_reaches_itself_alone() {
+        let reason = |device: &[u8], iface: &[u8]| is_same(device, iface, 7).unwrap_err();
+        let (device, iface) = (process().to_ne_bytes(), 7u64.to_ne_bytes());
+        assert_eq!(is_same(&device, &iface, 7), Ok(()));
+        assert!(reason(&(process() ^ 1).to_ne_bytes(), &iface).contains("another process"));
+        assert!(reason(&device, &8u64.to_ne_bytes()).contains("another interface"));
+        assert!(reason(&device[1..], &iface).contains("7 + 8 bytes"));
+        assert!(reason(&device, &[]).contains("8 + 0 bytes"));
+    }
+
+    #[test]
+    fn another_process_has_another_number() {
+        const NAME: &str = "addr::tests::another_process_has_another_number";
+        const IS_OTHER: &str = "UCT_SELF_IS_OTHER";
+        let own = format!("process {};", process());
+        if std::env::var_os(IS_OTHER).is_some() {
+            return println!("{own}");
+        }
+        let mut other = Command::new(std::env::current_exe().unwrap());
+        let other = other.args([NAME, "--exact", "--nocapture"]).env(IS_OTHER, "1").output().unwrap();
+        let text = String::from_utf8_lossy(&other.stdout);
+        assert!(text.contains("process ") && !text.contains(&own), "{own} {text}");
+    }
+}
