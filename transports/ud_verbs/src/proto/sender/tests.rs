@@ -98,6 +98,20 @@ fn three_later_arrivals_make_a_packet_lost_and_it_alone_is_sent_again() {
 }
 
 #[test]
+fn an_arrival_behind_a_gap_and_a_silence_each_ask_for_a_look_at_what_is_outstanding() {
+    let mut sender = sender(32);
+    send(&mut sender, 0, 4);
+    assert!(!sender.is_disturbed());
+    assert_eq!(sender.on_gaps(at(20), psn(0), &gaps(&[0])), Ok(ARRIVED));
+    assert!(sender.is_disturbed(), "one arrived, and none is lost yet");
+    sender.on_ack(at(30), psn(4), None).expect("in range");
+    assert!(!sender.is_disturbed());
+    send(&mut sender, 40, 2);
+    sender.on_silence();
+    assert!(sender.is_disturbed(), "none arrived, and none is lost yet");
+}
+
+#[test]
 fn a_packet_lost_twice_is_sent_a_third_time_without_a_timeout() {
     let mut sender = sender(32);
     send(&mut sender, 0, 5);
