@@ -1,6 +1,6 @@
 //! perftest.
 
-use super::support::{Libraries, is_installed, succeed};
+use super::support::{Libraries, is_installed, succeed, with_variable};
 
 /// A peer that gets no processor is waited for a minute, where perftest's own value is 1.8 s.
 const PATIENT: [&str; 2] = ["-u", "19"];
@@ -30,5 +30,20 @@ fn each_operation_has_a_latency_and_a_bandwidth() {
         let printed = succeed(&line, |line| libraries.run(&[], line));
         let unit = if line[0].ends_with("_lat") { "t_typical[usec]" } else { "BW average" };
         assert!(printed.contains(unit), "{line:?}: {printed}");
+    }
+}
+
+/// perftest is linked to drivers of adapters, which import functions of the library, too.
+#[test]
+fn perftest_finds_the_device_by_the_loaders_variables_alone() {
+    if !is_installed("ib_read_bw", "perftest") {
+        return;
+    }
+    let libraries = Libraries::new();
+    let library = libraries.path().join("libibverbs.so.1");
+    let line = [&["ib_read_bw", "-d", "soft0", "-n", "100", "-p", "{}"], &PATIENT[..]].concat();
+    for (name, value) in [("LD_LIBRARY_PATH", libraries.path()), ("LD_PRELOAD", &library)] {
+        let printed = succeed(&line, |line| with_variable(line, name, value));
+        assert!(printed.contains("BW average"), "{name}: {printed}");
     }
 }
