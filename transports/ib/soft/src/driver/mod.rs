@@ -3,6 +3,7 @@
 //! For `abi`. Calls of the application drive the device themselves; the thread takes over when they stop, so that a peer's
 //! requests are served while the application sleeps or computes.
 
+mod hand_over;
 mod notices;
 mod port;
 mod stand_back;
@@ -16,14 +17,15 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
-use ucs::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use ucs::sync::atomic::{AtomicBool, Ordering};
 
 use crate::engine::Nanos;
 use crate::script::Script;
 
+use hand_over::HandOver;
 pub use notices::{Acknowledgements, Notices};
 pub use port::{CqTarget, EventTarget, Port, Targets};
-use stand_back::{LONGEST_INTERVAL, StandBack};
+use stand_back::StandBack;
 
 /// The thread looks at least so often, whatever the deadlines say.
 const LONGEST_SLEEP: Nanos = 1_000_000_000;
@@ -53,10 +55,7 @@ pub struct Driver {
 struct Shared {
     port: Mutex<Port>,
     begin: Instant,
-    /// When an application last drove the device.
-    driven: AtomicU64,
-    /// When the thread looks by itself.
-    thread_looks: AtomicU64,
+    hand_over: HandOver,
     /// Wakes the thread.
     wake: OwnedFd,
     is_ended: AtomicBool,
@@ -74,8 +73,7 @@ impl Driver {
         let shared = Arc::new(Shared {
             port: Mutex::new(port),
             begin: Instant::now(),
-            driven: AtomicU64::new(0),
-            thread_looks: AtomicU64::new(if options.is_inline { 0 } else { Nanos::MAX }),
+            hand_over: HandOver::new(!options.is_inline),
             wake: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
             is_ended: AtomicBool::new(false),
         });
@@ -98,21 +96,16 @@ impl Driver {
     pub fn drive(&self, port: &mut Port) {
         let shared = &self.shared;
         let now = shared.now();
-        // SYNC: a hint for the thread; nothing is read by it.
-        shared.driven.store(now, Ordering::Relaxed);
+        shared.hand_over.is_driven(now);
         port.work(now);
-        // The thread finds out by itself when it looks whether the application is idle.
-        let next = port.next_deadline(now);
-        if next.is_some_and(|next| next + LONGEST_INTERVAL < shared.thread_looks.load(Ordering::Relaxed)) {
-            shared.thread_looks.store(now, Ordering::Relaxed);
+        if port.next_deadline(now).is_some_and(|next| shared.hand_over.must_wake(now, next)) {
             shared.wake();
         }
     }
 
     /// The application will not drive the device for a while: the thread does, from now on.
     pub fn hand_over(&self) {
-        self.shared.driven.store(0, Ordering::Relaxed);
-        if self.shared.thread_looks.load(Ordering::Relaxed) != 0 {
+        if self.shared.hand_over.hand_over() {
             self.shared.wake();
         }
     }
@@ -177,11 +170,10 @@ fn serve(shared: &Shared, sockets: &[OwnedFd]) {
             return;
         }
         let now = shared.now();
-        let aside = stand_back.look(now, shared.driven.load(Ordering::Relaxed));
+        let aside = shared.hand_over.stands_back(&mut stand_back, now);
         watches_socket = aside.is_none();
         if let Some(interval) = aside {
             sleep = interval;
-            shared.thread_looks.store(now + sleep, Ordering::Relaxed);
         } else {
             let mut port = shared.lock();
             // An application may have driven the device while this waited for the lock: time does not go back.
@@ -190,8 +182,7 @@ fn serve(shared: &Shared, sockets: &[OwnedFd]) {
             sleep = port
                 .next_deadline(now)
                 .map_or(LONGEST_SLEEP, |deadline| deadline.saturating_sub(shared.now()));
-            // Under the lock, so that no application compares its deadline with an older time.
-            shared.thread_looks.store(now + sleep, Ordering::Relaxed);
+            shared.hand_over.looks_at(now + sleep);
         }
     }
 }
