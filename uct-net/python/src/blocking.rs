@@ -12,7 +12,7 @@ use uct_net::{Net, Result};
 use crate::call::{Call, Outcome, Work};
 use crate::error::timed_out;
 
-/// How often the main thread looks for signals: each look is a tenth of a millisecond or less.
+/// How often the main thread looks for signals: each look takes about a tenth of a millisecond.
 const TICK: Duration = Duration::from_millis(250);
 /// Polls, each with a turn of the engine, ahead of the first timer: what comes within some microseconds needs none.
 const POLLS: u32 = 16;
