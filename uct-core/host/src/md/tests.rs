@@ -423,6 +423,20 @@ fn a_window_that_may_come_is_asked_for_again_until_it_is_there_and_another_is_no
     }
 }
 
+#[test]
+fn a_part_of_memory_is_copied_from_where_it_begins_and_block_behind_block() {
+    let (_, md) = registering();
+    let memory = md.register((0..20).collect(), Access::ALL).expect("memory");
+    let part = memory.slice(3..);
+    let blocks = part.clone().strided(2, 5, 3);
+    assert_eq!((part.to_vec(), part.address()), ((3..20).collect(), Some(memory.address() + 3)));
+    assert_eq!((part.len(), part.is_empty()), (17, false));
+    assert_eq!((blocks.to_vec(), blocks.address()), (vec![3, 4, 8, 9, 13, 14], None));
+    assert_eq!((blocks.len(), blocks.is_empty()), (6, false));
+    let nothing = memory.slice(20..);
+    assert_eq!((nothing.to_vec(), nothing.is_empty()), (vec![], true));
+}
+
 /// How many registrations each of the domains has.
 fn registrations(fakes: [&Fake; 2]) -> [u32; 2] {
     fakes.map(|fake| fake.registered.load(Ordering::Relaxed))
