@@ -4,6 +4,7 @@
 //! On a machine without devices the device in software is used, unless `UCT_TEST_REQUIRE=verbs` forbids it. Without the plugin all are skipped. The plugin is looked
 //! for beside this program and in `UCT_MODULE_DIR`. The tests take turns.
 
+mod attributes;
 mod bad_input;
 mod cable;
 mod closing;
