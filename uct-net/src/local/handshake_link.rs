@@ -143,7 +143,7 @@ impl HandshakeLink {
         mut attempt: impl FnMut(&mut dyn Bytes) -> Result<T>,
     ) -> Poll<Result<T>> {
         match self {
-            HandshakeLink::Socket(socket, _) => socket.poll_read(context, |raw| attempt(&mut &raw.0)),
+            HandshakeLink::Socket(socket, _) => socket.poll_read(context, |mut raw| attempt(&mut raw)),
             HandshakeLink::Channel(channel, _) => channel.poll_read(context, |bytes| attempt(bytes)),
         }
     }
@@ -155,7 +155,7 @@ impl HandshakeLink {
         mut attempt: impl FnMut(&mut dyn Bytes) -> Result<T>,
     ) -> Poll<Result<T>> {
         match self {
-            HandshakeLink::Socket(socket, _) => socket.poll_write(context, |raw| attempt(&mut &raw.0)),
+            HandshakeLink::Socket(socket, _) => socket.poll_write(context, |mut raw| attempt(&mut raw)),
             HandshakeLink::Channel(channel, _) => channel.poll_write(context, |bytes| attempt(bytes)),
         }
     }

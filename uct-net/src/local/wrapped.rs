@@ -5,7 +5,7 @@
 //! does not take: so both sides wait for each other as they do over a plain socket, and memory is bounded.
 
 use std::cell::Cell;
-use std::io::{BufRead, Error as IoError, ErrorKind, IoSlice, Read, Write};
+use std::io::{BufRead, Error as IoError, ErrorKind, Read, Write};
 use std::net::Shutdown;
 use std::os::fd::OwnedFd;
 use std::rc::{Rc, Weak};
@@ -197,7 +197,7 @@ impl Wrapped {
             // What is encrypted leaves first, so no more of it than one chunk waits.
             if self.tls.wants_write() {
                 let tls = &mut self.tls;
-                match self.outer.poll_write(context, |raw| tls.write_tls(&mut Quiet(&raw.0))) {
+                match self.outer.poll_write(context, |mut raw| tls.write_tls(&mut raw)) {
                     Poll::Pending => return moved,
                     Poll::Ready(Ok(count @ 1..)) => moved += count,
                     // The receiving side finds the reason.
@@ -211,7 +211,7 @@ impl Wrapped {
                 return moved + 1;
             }
             let mut chunk = take(&spare.outgoing);
-            let read = self.inner.poll_read(context, |raw| (&raw.0).read(&mut chunk));
+            let read = self.inner.poll_read(context, |mut raw| raw.read(&mut chunk));
             match read {
                 Poll::Pending => {}
                 Poll::Ready(Ok(count @ 1..)) => {
@@ -259,7 +259,7 @@ impl Wrapped {
                     self.received.bytes = take(&spare.incoming);
                 }
                 let chunk = &mut self.received;
-                match self.outer.poll_read(context, |raw| (&raw.0).read(&mut chunk.bytes)) {
+                match self.outer.poll_read(context, |mut raw| raw.read(&mut chunk.bytes)) {
                     Poll::Pending => break,
                     Poll::Ready(Ok(count @ 1..)) => {
                         (chunk.start, chunk.end) = (0, count);
@@ -317,7 +317,7 @@ impl Wrapped {
                     let written = match self.incoming {
                         Incoming::Ended | Incoming::HungUp => length,
                         // A transport that has closed its end takes nothing any more.
-                        _ => ready!(self.inner.poll_write(context, |raw| Quiet(&raw.0).write(bytes)))
+                        _ => ready!(self.inner.poll_write(context, |mut raw| raw.write(bytes)))
                             .unwrap_or(length),
                     };
                     reader.consume(written);
@@ -376,23 +376,6 @@ impl Read for Chunk {
         let count = (&self.bytes[self.start..self.end]).read(buffer)?;
         self.start += count;
         Ok(count)
-    }
-}
-
-/// A socket that raises no signal if the other end is gone: the program may not ignore it.
-struct Quiet<'a>(&'a Socket);
-
-impl Write for Quiet<'_> {
-    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        self.0.send_with_flags(bytes, libc::MSG_NOSIGNAL)
-    }
-
-    fn write_vectored(&mut self, pieces: &[IoSlice<'_>]) -> std::io::Result<usize> {
-        self.0.send_vectored_with_flags(pieces, libc::MSG_NOSIGNAL)
-    }
-
-    fn flush(&mut self) -> std::io::Result<()> {
-        Ok(())
     }
 }
 

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use uct_net_c::exports::*;
 
 use crate::alone::is_alone;
+use crate::compiled::{Place, run};
 use crate::program::*;
 
 /// Makes this program the peer that is killed; names the address of the listener.
@@ -109,4 +110,38 @@ fn victim(place: &str) {
     // Until it is killed.
     let _ = std::io::stdin().read(&mut [0]);
     std::thread::sleep(Duration::from_secs(600));
+}
+
+/// A caller hangs up before it is accepted. In a program that has left SIGPIPE as it is, unlike one in Rust, what the library sends then must not
+/// end the program.
+const LATE: &str = r#"
+#include <signal.h>
+#include <uct.h>
+
+int main(void) {
+    uct_net *net;
+    uct_options *options = uct_options_create();
+    uct_event event;
+    uct_listener *listener;
+    char address[128];
+    int i;
+    signal(SIGPIPE, SIG_DFL);
+    uct_options_set(options, "timeout", "100ms");
+    if (!(net = uct_net_open(NULL)) || uct_wait(net, uct_listen(net, "127.0.0.1:0", NULL, 0), -1, &event) != UCT_OK) return 2;
+    listener = event.result.listener;
+    uct_listener_address(listener, address, sizeof(address));
+    for (i = 0; i < 3; i++) {
+        if (uct_wait(net, uct_connect(net, address, options, 0), -1, NULL) != UCT_ERR_TIMED_OUT) return 3;
+    }
+    /* They are looked at now, and are gone. */
+    if (!uct_accept(listener, 0) || uct_net_wait(net, &event, 1, 500000000) != 0) return 4;
+    return uct_net_close(net) == UCT_OK ? 0 : 5;
+}
+"#;
+
+#[test]
+fn a_caller_that_has_hung_up_ends_no_program() {
+    let place = Place::new();
+    let Some(program) = place.compile_text("late", LATE) else { return };
+    run(&mut Command::new(program));
 }
