@@ -86,14 +86,9 @@ impl Conn {
     pub(crate) fn try_receive(self: &Rc<Conn>) -> Result<Option<Message>, Error> {
         let mut state = self.state.borrow_mut();
         let Some((message, cost)) = state.received.pop_front() else {
-            state.check_ended(&self.peer)?;
-            if state.leaves_offers && state.offer.is_some() {
-                // It was left to a caller that reads it where it likes, and this one takes it from wherever it is.
-                state.leaves_offers = false;
-                drop(state);
-                return self.receive_offered();
-            }
-            return Ok(None);
+            let may_come = !state.fin.has_come && state.failure.is_none() && !state.leaves_offers;
+            drop(state);
+            return if may_come { Ok(None) } else { self.receive_none() };
         };
         state.receive.release(cost);
         if state.received.is_empty() {
@@ -108,9 +103,18 @@ impl Conn {
         Ok(Some(message))
     }
 
-    /// As [`Conn::try_receive`], of a message that the peer offers.
+    /// As [`Conn::try_receive`], where no message has arrived and none may come by itself.
     #[cold]
-    fn receive_offered(self: &Rc<Conn>) -> Result<Option<Message>, Error> {
+    fn receive_none(self: &Rc<Conn>) -> Result<Option<Message>, Error> {
+        {
+            let mut state = self.state.borrow_mut();
+            state.check_ended(&self.peer)?;
+            if state.offer.is_none() {
+                return Ok(None);
+            }
+            // It was left to a caller that reads it where it likes, and this one takes it from wherever it is.
+            state.leaves_offers = false;
+        }
         self.pump();
         self.try_receive()
     }
