@@ -9,7 +9,7 @@ use uct_host::{AmId, Capabilities, Error, Events, Flush, SendFlags};
 use super::case;
 use crate::case::{Case, Needs};
 use crate::message::Flavour;
-use crate::pair::{LIMIT, Pair, Side};
+use crate::pair::{Inbox, LIMIT, Pair, Side};
 use crate::random::{check_bytes, pattern};
 use crate::remote::{Peer, Process};
 use crate::setup::Setup;
@@ -291,8 +291,7 @@ fn sleep_until(side: &Side, what: &str, count: impl Fn() -> u64, wanted: u64) {
     }
 }
 
-fn exchange(side: &Side, link: &crate::pair::Link, first: bool) {
-    let inbox = side.inbox(ID);
+fn exchange(side: &Side, inbox: &Inbox, link: &crate::pair::Link, first: bool) {
     let flavour = Flavour::of(side)[0];
     let completion = side.completion();
     let bytes = pattern(5, 24);
@@ -315,11 +314,12 @@ fn exchange(side: &Side, link: &crate::pair::Link, first: bool) {
 
 fn two_sleepers(setup: &Setup) {
     let side = setup.open(Default::default());
+    let inbox = side.inbox(ID);
     let mut process = Process::start(setup);
     let link = process.peer.connect(&side);
     process.peer.say("ready");
     process.peer.expect("ready", &side);
-    exchange(&side, &link, true);
+    exchange(&side, &inbox, &link, true);
     link.check_alive();
     process.peer.say("end");
     process.finish(|| side.worker.progress());
@@ -327,10 +327,12 @@ fn two_sleepers(setup: &Setup) {
 
 fn other_sleeper(setup: &Setup, peer: &mut Peer) {
     let side = setup.open(Default::default());
+    // Ahead of the word: the first message may arrive while this process still waits for the other's.
+    let inbox = side.inbox(ID);
     let link = peer.connect(&side);
     peer.say("ready");
     peer.expect("ready", &side);
-    exchange(&side, &link, false);
+    exchange(&side, &inbox, &link, false);
     link.check_alive();
     peer.expect("end", &side);
 }
