@@ -38,6 +38,8 @@ pub struct Initiator {
     deferred: RefCell<Vec<(u32, Error)>>,
     /// The last get is not wholly requested.
     getting: Cell<bool>,
+    /// As many bytes were requested as may be, and a part of them has to arrive before more are.
+    is_full: Cell<bool>,
 }
 
 /// One operation, or several that only need to be acknowledged.
@@ -102,6 +104,7 @@ impl Initiator {
             entries: RefCell::default(),
             deferred: RefCell::default(),
             getting: Cell::new(false),
+            is_full: Cell::new(false),
         }
     }
 
@@ -243,12 +246,24 @@ impl Initiator {
     /// Whether [`Initiator::pump`] would send something.
     #[inline]
     pub fn wants_pump(&self) -> bool {
-        self.getting.get() && self.get_bytes.get() < self.limits.get_bytes
+        self.getting.get() && self.get_bytes.get() < self.get_limit()
+    }
+
+    /// How many bytes may be outstanding for a request. Where there was no room, a quarter of all has to be free, so that the requests for it leave
+    /// together and not one by one with each response.
+    #[inline]
+    fn get_limit(&self) -> usize {
+        let most = self.limits.get_bytes;
+        if self.is_full.get() { most - most / 4 + 1 } else { most }
     }
 
     /// Sends requests for what is still to be got, as far as the limits allow. `send` sends a request, or queues it where
     /// nothing overtakes it, or returns an error, which ends the pump for now. `send` must not use the initiator.
     pub fn pump(&self, mut send: impl FnMut(&Request) -> Result) {
+        if !self.wants_pump() {
+            return;
+        }
+        self.is_full.set(false);
         while self.getting.get() {
             let mut entries = self.entries.borrow_mut();
             let Some(entry) = entries.back_mut() else { return };
@@ -256,6 +271,7 @@ impl Initiator {
             let length = (get.length - get.requested).min(self.limits.get_segment);
             let outstanding = self.get_bytes.get();
             if outstanding + length > self.limits.get_bytes {
+                self.is_full.set(true);
                 return;
             }
             let sequence = self.next.get();
@@ -543,6 +559,7 @@ impl Initiator {
     /// The connection has failed: ends everything with `error`.
     pub fn fail(&self, error: Error) {
         self.getting.set(false);
+        self.is_full.set(false);
         self.get_bytes.set(0);
         loop {
             let Some(entry) = self.entries.borrow_mut().pop_front() else { break };

@@ -54,6 +54,25 @@ fn a_get_is_requested_in_segments_as_far_as_the_limit_and_on_with_each_answer() 
 }
 
 #[test]
+fn where_there_was_no_room_a_quarter_of_it_is_free_before_more_is_requested() {
+    let mut pair = Pair::new();
+    pair.initiator = Initiator::new(Limits { get_bytes: 128, ..LIMITS });
+    let mut memory: [u64; 40] = std::array::from_fn(|index| index as u64);
+    let (_region, key, address) = pair.register(&mut memory, MemoryAccess::all());
+    let mut here = [0; 320];
+    pair.initiator.get(7, place(&mut here), 320, &key, address, Notify::Nobody).unwrap();
+    assert_eq!(pump(&mut pair), [16; 8]);
+    for more in [&[][..], &[16, 16], &[], &[16, 16]] {
+        assert_eq!(answer_one(&mut pair), 0);
+        assert_eq!(pair.initiator.wants_pump(), !more.is_empty());
+        assert_eq!(pump(&mut pair), more);
+    }
+    pair.settle();
+    assert_eq!(here[..], memory.map(u64::to_ne_bytes).concat()[..]);
+    assert!(pair.initiator.is_idle());
+}
+
+#[test]
 fn a_mark_is_reached_when_all_that_was_posted_ahead_of_it_was_carried_out() {
     let mut pair = Pair::new();
     let mut memory = [0; 4];
