@@ -61,11 +61,15 @@ mod hold {
     pub(super) const ROOM: u8 = 4;
     /// The data of the last frame were received straight to where they belong: little is read next.
     pub(super) const DIRECT: u8 = 8;
+    /// Such frames follow one another: several are received at once, and puts are acknowledged together.
+    pub(super) const SERIES: u8 = 16;
 }
 
 /// How much is read at once behind data that were received straight to where they belong: enough to begin another such frame, so that the data
 /// of one behind the other are not copied.
 const BEHIND_DIRECT: usize = 512;
+/// Steps of a series in one receive: a frame takes two, one for its head and one for its data.
+const SERIES: usize = 16;
 /// A large message of which nothing comes is given up where room is lacking: after so long,
 const SLOW_AFTER: Duration = Duration::from_secs(1);
 /// and if less than so many bytes have come each second.
@@ -102,7 +106,23 @@ impl Conn {
         if shared.agenda.is_inside() {
             return shared.agenda.inside(|| self.receive_inside(shared));
         }
-        self.receive_next(shared)
+        self.receive_series(shared)
+    }
+
+    /// As long as large frames follow one another, up to a limit.
+    fn receive_series(self: &Rc<Self>, shared: &Shared) -> Received {
+        let mut received = NOTHING;
+        for _ in 0..SERIES {
+            let Received { count, any } = self.receive_next(shared);
+            received = Received { count: received.count + count, any: received.any || any };
+            if !any || self.hold.get() & hold::SERIES == 0 {
+                break;
+            }
+        }
+        if self.has_unacknowledged() && !self.is_blocked() {
+            self.acknowledge_frames(shared);
+        }
+        received
     }
 
     /// From inside a handler: first what has arrived already.
@@ -118,9 +138,17 @@ impl Conn {
         if self.hold.get() & hold::REST != 0 {
             return self.receive_rest(shared);
         }
-        let most = if self.hold.get() & hold::DIRECT != 0 { BEHIND_DIRECT } else { usize::MAX };
-        self.hold.set(self.hold.get() & !hold::DIRECT);
-        self.receive_frames(shared, most)
+        let is_behind = self.hold.get() & hold::DIRECT != 0;
+        self.hold.set(self.hold.get() & !(hold::DIRECT | hold::SERIES));
+        if !is_behind {
+            return self.receive_frames(shared, usize::MAX);
+        }
+        self.add_hold(hold::SERIES);
+        let received = self.receive_frames(shared, BEHIND_DIRECT);
+        if !received.any {
+            self.hold.set(self.hold.get() & !hold::SERIES);
+        }
+        received
     }
 
     /// Whether nothing is read from the socket for now.
@@ -325,7 +353,7 @@ impl Conn {
     /// carried out.
     #[inline(always)]
     fn after_frames(self: &Rc<Self>, shared: &Shared) {
-        if self.has_unacknowledged() && !self.is_blocked() {
+        if self.has_unacknowledged() && !self.is_blocked() && self.hold.get() & hold::SERIES == 0 {
             self.acknowledge_frames(shared);
         }
         if self.is_held() {

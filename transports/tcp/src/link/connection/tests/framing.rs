@@ -67,6 +67,52 @@ fn a_put_that_has_begun_is_written_as_it_comes_from_16_kilobytes_on() {
     }
 }
 
+/// Large puts with the sequence numbers from 1 on, which the peer writes at once, with what follows them.
+fn write_puts(bed: &Bed, memory: &mut [u8], count: u32, behind: &[u8]) {
+    let length = memory.len();
+    let mut put = request(bed, memory, Opcode::Put, length);
+    let puts = (1..=count).flat_map(|sequence| {
+        put.sequence = sequence;
+        asked(&put, &pattern(length))
+    });
+    let frames: Vec<u8> = puts.chain(behind.iter().copied()).collect();
+    (&bed.peer).write_all(&frames).unwrap();
+}
+
+fn acknowledgement(sequence: u32) -> Vec<u8> {
+    let kind = ResponseKind::Acknowledgement;
+    frame(control::RESPONSE, &Response { kind, sequence, status: Status::OK, length: 0 }.header())
+}
+
+#[test]
+fn large_puts_that_follow_one_another_are_acknowledged_together() {
+    let mut memory = vec![0xEE; 20_000];
+    let bed = Bed::new(&[("rx_seg_size", "16k")]);
+    write_puts(&bed, &mut memory, 4, &[]);
+    bed.progress();
+    let expected = [1, 4].map(acknowledgement).concat();
+    assert!(bed.read_all() == expected, "the first one alone, the others behind it together");
+    write_puts(&bed, &mut memory, 1, &[]);
+    bed.progress();
+    assert_eq!(bed.read_all(), acknowledgement(1), "one that nothing follows");
+}
+
+#[test]
+fn a_handler_that_makes_progress_does_not_keep_back_the_acknowledgement_of_the_puts_ahead() {
+    let mut memory = vec![0xEE; 20_000];
+    let bed = Bed::new(&[("rx_seg_size", "16k")]);
+    let (iface, peer) = (Rc::clone(&bed.iface), bed.peer.try_clone().unwrap());
+    let seen = Rc::<Cell<usize>>::default();
+    let noted = Rc::clone(&seen);
+    bed.on_message(move |_, _| {
+        rounds(&iface);
+        noted.set((&peer).read(&mut [0; 4096]).unwrap_or(0));
+    });
+    write_puts(&bed, &mut memory, 2, &frame(1, b"behind"));
+    bed.progress();
+    assert_eq!(seen.get(), 2 * acknowledgement(1).len());
+}
+
 #[test]
 fn the_zeros_behind_a_large_put_may_come_in_parts() {
     const LENGTH: usize = 20_001;
