@@ -35,7 +35,7 @@ use crate::proto::addr::{SOCKET, read_socket, write_socket};
 /// `UCTt`.
 pub(crate) const MAGIC: [u8; 4] = *b"UCTt";
 /// Version of the wire.
-pub(crate) const VERSION: u16 = 3;
+pub(crate) const VERSION: u16 = 4;
 /// Bytes of a hello.
 pub(crate) const HELLO: usize = 112;
 /// Bytes of a frame's header.

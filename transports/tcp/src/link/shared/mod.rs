@@ -40,7 +40,7 @@ pub(crate) const TIMER: u64 = 8;
 /// Largest header of a zero-copy message.
 pub(crate) const MAX_HEADER: usize = 256;
 /// Bytes of one response to a get.
-pub(crate) const GET_SEGMENT: usize = 64 << 10;
+pub(crate) const GET_SEGMENT: usize = 256 << 10;
 /// Bytes ahead of the data of the largest short or bcopy operation.
 const HEADS: usize = 64;
 /// Where the scratch memory begins in its page: data that begin a page are copied behind a head there, and many processors do so slowly
