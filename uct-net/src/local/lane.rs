@@ -16,6 +16,10 @@ use crate::proto::envelope::{ENVELOPE, Envelope, HEADER, Token};
 /// The active message id of this crate; the others are the application's.
 pub const AM_ID: AmId = AmId::new(31).unwrap();
 
+/// Shortest message that is read by a get which the peer's progress carries out. A shorter one is faster in parts, which are copied here but need no
+/// request.
+const CARRIED_OUT: usize = 512 << 10;
+
 /// Longest payload that is sent from the stack, where the transport takes that much inline.
 const SHORT: usize = 112;
 
@@ -31,7 +35,7 @@ pub(crate) struct Lane {
     fragment: usize,
     /// Longest get that is done within its call.
     at_once: usize,
-    /// How large messages are read in place, where the device, the processor or the kernel does that.
+    /// How large messages are read in place.
     pub(crate) large: Option<InPlace>,
 }
 
@@ -107,13 +111,13 @@ impl HalfLane {
         }
         let limits = &iface.attributes().am;
         let get = &iface.attributes().get;
-        // Parts are faster than a get that the peer's progress carries out.
         let native = iface.capabilities().difference(iface.emulated());
-        let is_native = native.contains(Capabilities::GET_ZCOPY);
+        let from = if native.contains(Capabilities::GET_ZCOPY) { get.min_zcopy.max(1) } else { CARRIED_OUT };
+        let can_read = iface.capabilities().contains(Capabilities::GET_ZCOPY) && from <= get.max_zcopy;
         let at_once = if native.contains(Capabilities::GET_SHORT) { get.max_short } else { 0 };
-        let large = is_native.then(|| InPlace {
+        let large = can_read.then(|| InPlace {
             domain: iface.memory_domain().clone(),
-            sizes: get.min_zcopy.max(1)..=get.max_zcopy,
+            sizes: from..=get.max_zcopy,
             at_once,
         });
         Ok(Lane {

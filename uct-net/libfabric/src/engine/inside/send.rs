@@ -40,8 +40,8 @@ impl Link {
 
     /// Longest message that goes without being asked for.
     fn in_frames(&self) -> usize {
-        let is_alone = self.fragment() > 0 && self.reads_from().is_none();
-        if is_alone { IN_FRAMES.max(self.eager()) } else { self.eager() }
+        let unread = self.reads_from().map_or(IN_FRAMES, |from| IN_FRAMES.min(from - 1));
+        if self.fragment() > 0 { unread.max(self.eager()) } else { self.eager() }
     }
 }
 
