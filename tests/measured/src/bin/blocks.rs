@@ -44,9 +44,9 @@ fn main() -> ExitCode {
     ExitCode::FAILURE
 }
 
-fn net(transport: &str) -> Outcome<Net> {
+fn net(transport: &str, wait: Wait) -> Outcome<Net> {
     let context = Context::builder().set("tls", transport).set("net_devices", "lo,mlx5_0:1").build()?;
-    Ok(Net::new(&context, NetOptions { wait: Wait::Spin, ..NetOptions::default() })?)
+    Ok(Net::new(&context, NetOptions { wait, ..NetOptions::default() })?)
 }
 
 /// Shares memory, and sends or receives as many bytes over a socket when asked.
@@ -61,7 +61,8 @@ fn serve(transport: &str, bytes: &str) -> Outcome {
     let address = socket.local_addr()?;
     // Between two blocks is as much room.
     std::thread::spawn(move || flow(&socket, bytes / 2));
-    let net = net(transport)?;
+    // It leaves its processor to the floor meanwhile.
+    let net = net(transport, NetOptions::default().wait)?;
     net.block_on(async {
         let mut listener = net.listen("127.0.0.1:0").await?;
         println!("{} {address}", listener.address());
@@ -142,7 +143,7 @@ fn measure(transport: &str, blocks: &str, size: &str) -> Outcome {
     // Between two blocks is as much room.
     let bytes = 2 * count * size;
     let (_server, address, socket) = start(transport, bytes)?;
-    let net = net(transport)?;
+    let net = net(transport, Wait::Spin)?;
     let mut bench = net.block_on(async {
         let connection = net.connect(address).require(transport).await?;
         let remote = connection.shared().await?;
