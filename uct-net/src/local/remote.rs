@@ -11,7 +11,7 @@ use uct_host::{Access, AtomicOp, Completion, Fetched, Flush, Memory, MemoryKind,
 use super::conn::{Entry, RoomPlace};
 use super::connection::{Connection, Send};
 use super::memory::{self, OnConnection};
-use super::remote_memory::RemoteMemory;
+use super::remote_memory::{RemoteMemory, invalid_key};
 use crate::error::{Error, Result, Stage};
 use crate::proto::envelope::Kind;
 use crate::proto::shared::{MAX_KEY, Shared};
@@ -108,7 +108,8 @@ impl Connection {
     ///
     /// # Errors
     /// `OUT_OF_RANGE` if the range is not part of the remote memory. `INVALID_PARAM` if the slice is longer than one put of the transport
-    /// (`max_zcopy`; a datagram over `ud_verbs`). The peer does not permit it. The connection has failed.
+    /// (`max_zcopy`; a datagram over `ud_verbs`), if the remote memory was received over another transport or from another process, or if its key
+    /// has ended. The connection has failed.
     pub async fn put(&self, local: MemorySlice, remote: &RemoteMemory, offset: u64) -> Result {
         self.transfer(local, remote, offset, true).await
     }
@@ -127,6 +128,9 @@ impl Connection {
     /// As [`Connection::put`]; the address of the word is not a multiple of 8.
     pub async fn fetch_add(&self, remote: &RemoteMemory, offset: u64, value: u64) -> Result<u64> {
         let address = self.range(remote, offset, size_of::<u64>())?;
+        if !address.is_multiple_of(size_of::<u64>() as u64) {
+            return Err(self.unaligned(offset, address));
+        }
         let operation = Operation::new(self);
         let fetch = |completion: &Completion| {
             self.endpoint().atomic64_fetch(AtomicOp::Add, value, address, remote.key(), completion)
@@ -163,6 +167,9 @@ impl Connection {
                 limits.max_zcopy
             );
             return Err(self.failed(Status::INVALID_PARAM, reason));
+        }
+        if !is_put {
+            self.check_writable(local.memory())?;
         }
         let operation = Operation::new(self);
         let slices = [local.on(self)?];
@@ -207,6 +214,7 @@ impl Connection {
     }
 
     fn range(&self, remote: &RemoteMemory, offset: u64, length: usize) -> Result<u64> {
+        self.check_domain(remote)?;
         remote.at(offset, length).ok_or_else(|| {
             let reason = format!(
                 "{length} bytes from {offset} on are not part of the {} bytes that the peer shared",
@@ -214,6 +222,44 @@ impl Connection {
             );
             self.failed(Status::OUT_OF_RANGE, reason)
         })
+    }
+
+    /// Whether the remote memory is that of the transport of this connection.
+    pub(super) fn check_domain(&self, remote: &RemoteMemory) -> Result {
+        let own = self.iface().memory_domain();
+        if remote.key().domain().is_same(own) { Ok(()) } else { Err(self.other_domain(remote)) }
+    }
+
+    /// Whether a get may write to the local memory.
+    pub(super) fn check_writable(&self, local: &Memory) -> Result {
+        if local.is_writable() {
+            return Ok(());
+        }
+        Err(self.failed(Status::INVALID_PARAM, "the local memory is read-only, and a get writes to it"))
+    }
+
+    /// The error of an access that the transport or the peer has refused.
+    #[cold]
+    fn refused(&self, error: Error) -> Error {
+        let is_key = error.status == Status::INVALID_PARAM && self.endpoint().failure().is_none();
+        if is_key && self.net().check_fork().is_ok() { invalid_key(self.peer()) } else { error }
+    }
+
+    #[cold]
+    fn other_domain(&self, remote: &RemoteMemory) -> Error {
+        let (own, its) = (self.iface().memory_domain().name(), remote.key().domain().name());
+        let whose = if own == its { " of another Net" } else { "" };
+        let reason =
+            format!("the peer's memory was received over {its}{whose}, and this connection uses {own}");
+        let remedy = "use the connection that has received it, or have the peer share it over this one";
+        self.failed(Status::INVALID_PARAM, reason).hint(remedy)
+    }
+
+    #[cold]
+    fn unaligned(&self, offset: u64, address: u64) -> Error {
+        let reason =
+            format!("the address of the word, {address:#x} at offset {offset}, is not a multiple of 8");
+        self.failed(Status::INVALID_PARAM, reason)
     }
 
     pub(super) fn failed(&self, status: Status, reason: impl Into<String>) -> Error {
@@ -267,7 +313,7 @@ impl Operation {
             }
             outcome
         };
-        connection.when_room(attempt).await
+        connection.when_room(attempt).await.map_err(|error| connection.refused(error))
     }
 
     /// Waits for its end.
@@ -283,7 +329,7 @@ impl Operation {
             let failure = connection.endpoint().failure();
             let reason =
                 failure.map_or_else(|| format!("the peer refused it: {status}"), ToString::to_string);
-            connection.failed(status, reason)
+            connection.refused(connection.failed(status, reason))
         })
     }
 }

@@ -1,8 +1,19 @@
 //! Memory of the peer, as this side refers to it.
 
+use ucs::Error as Status;
 use uct_host::RemoteKey;
 
-/// Memory that the peer has shared: its length, and the key to access it.
+use crate::error::{Error, Stage};
+
+/// The error of an access of which all is right that this side knows: `INVALID_PARAM` of a transport, or of the peer.
+pub(crate) fn invalid_key(peer: &str) -> Error {
+    let reason = "the peer has freed the memory or taken back the key, has not shared it, or does not permit this access";
+    let remedy = "the peer has to share the memory until this side is done with it";
+    Error::new(Stage::Connected, peer, Status::INVALID_PARAM, reason).hint(remedy)
+}
+
+/// Memory that the peer has shared: its length, and the key to access it. For the connection that has received it, and any other to the same
+/// process over the same transport.
 #[derive(Clone, Debug)]
 pub struct RemoteMemory {
     address: u64,

@@ -82,6 +82,7 @@ impl Connection {
 
     /// Whether the blocks are part of both memories, which this connection can use.
     fn check(&self, direction: Direction, memory: &Memory, remote: &RemoteMemory, blocks: &Blocks) -> Result {
+        self.check_domain(remote)?;
         let (local_end, remote_end) = blocks.ends();
         for (end, length, whose) in [
             (local_end, memory.len() as u64, "the local memory"),
@@ -92,18 +93,10 @@ impl Connection {
                 return Err(self.failed(Status::OUT_OF_RANGE, reason));
             }
         }
-        let domain = self.iface().memory_domain();
-        if !remote.key().domain().is_same(domain) {
-            let reason =
-                format!("the peer's memory is not that of {}, which this connection uses", domain.name());
-            return Err(self.failed(Status::INVALID_PARAM, reason));
+        match direction {
+            Direction::Get => self.check_writable(memory),
+            Direction::Put => Ok(()),
         }
-        if direction == Direction::Get && !memory.is_writable() {
-            return Err(
-                self.failed(Status::INVALID_PARAM, "the local memory is read-only, and a get writes to it")
-            );
-        }
-        Ok(())
     }
 }
 

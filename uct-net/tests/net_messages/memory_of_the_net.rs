@@ -3,7 +3,7 @@
 use crate::support::{self, LIMIT, pair, patient, threads, transports};
 use uct_core::Error as Status;
 use uct_net::local::{Connection, RemoteMemory};
-use uct_net::{Block, Blocks};
+use uct_net::{Block, Blocks, Error};
 
 const LENGTH: usize = 1 << 20;
 /// The part that each connection gets a key of its own to.
@@ -11,17 +11,37 @@ const PART: usize = 100;
 /// Long enough to be read in place where that is possible.
 const MESSAGE: usize = 300_000;
 
+/// What is wrong with a key that has ended.
+const KEY_ENDED: &str = "the peer has freed the memory or taken back the key";
+
 fn place(number: usize) -> usize {
     (number + 1) * 4096
 }
 
-/// An operation on the part that is to be refused by the peer, as its length and key permit it.
-async fn refusal(connection: &Connection, local: &uct_core::Memory, part: &RemoteMemory) -> Status {
-    let put = async {
-        connection.put(local.slice(..8), part, 0).await?;
-        connection.flush().await
-    };
-    put.await.expect_err("the key has ended").status
+/// What put, get, `fetch_add` and a transfer of this part come to.
+async fn outcomes(
+    connection: &Connection,
+    local: &uct_core::Memory,
+    part: &RemoteMemory,
+) -> [Result<(), Error>; 4] {
+    let block = Blocks::from_iter([Block { local: 0, remote: 0, length: 8 }]);
+    let transfer = async { connection.put_blocks(local, part, &block).start()?.await.map(drop) };
+    [
+        connection.put(local.slice(..8), part, 0).await,
+        connection.get(local.slice(..8), part, 0).await,
+        connection.fetch_add(part, 0, 1).await.map(drop),
+        transfer.await,
+    ]
+}
+
+/// Each was refused for an argument, with these words.
+#[track_caller]
+fn all_refused(outcomes: [Result<(), Error>; 4], words: &str) {
+    for outcome in outcomes {
+        let error = outcome.expect_err(words);
+        assert_eq!(error.status, Status::INVALID_PARAM, "{error}");
+        assert!(error.to_string().contains(words), "{error}");
+    }
 }
 
 #[test]
@@ -92,14 +112,45 @@ fn one_piece_of_memory_serves_connections_over_every_transport() {
                 assert_eq!(&*connection.recv().within(LIMIT).await?, b"ended");
                 if !transport.starts_with("rc_verbs") {
                     // There, an access that the device refuses ends the connection.
-                    let status = refusal(&connection, &local, &part).await;
-                    assert_eq!(status, Status::INVALID_PARAM, "over {transport}");
+                    let ended = outcomes(&connection, &local, &part).await;
+                    all_refused(ended, KEY_ENDED);
                     connection.get(local.slice(..8), &whole, 0).await?;
                 }
                 connections.push(connection);
             }
             for connection in connections {
                 let _ = connection.close().within(LIMIT).await;
+            }
+            Ok(())
+        },
+    );
+}
+
+#[test]
+fn a_word_at_an_address_that_is_not_aligned_is_refused_in_words() {
+    let transports = transports();
+    let rounds = transports.len();
+    pair(
+        patient(),
+        async move |net, mut listener| {
+            let memory = net.allocate(4096)?;
+            for _ in 0..rounds {
+                let connection = listener.accept().await?.accept().await?;
+                connection.share(&memory.slice(4..100)).await?;
+                let end = connection.recv().within(LIMIT).await.expect_err("the end");
+                assert!(end.is_closed_by_peer(), "{end}");
+            }
+            Ok(())
+        },
+        async move |net, address| {
+            for transport in transports {
+                let connection = net.connect(&*address).require(&*transport).await?;
+                let part = connection.shared().await?;
+                let refused = connection.fetch_add(&part, 0, 1).await.expect_err("4 is no multiple of 8");
+                assert_eq!(refused.status, Status::INVALID_PARAM, "{refused}");
+                assert!(refused.reason.contains("4 at offset 0, is not a multiple of 8"), "{refused}");
+                assert_eq!(connection.fetch_add(&part, 4, 0).await?, 0);
+                connection.close().within(LIMIT).await?;
             }
             Ok(())
         },
@@ -136,6 +187,8 @@ fn memory_of_one_transport_is_refused_by_a_connection_over_another_with_what_to_
             let refused = far.put(local.slice(..8), &other, 0).await.expect_err("memory of posix over tcp");
             assert_eq!(refused.status, Status::INVALID_PARAM);
             assert!(refused.to_string().contains("Net::allocate"), "{refused}");
+            let received = "was received over posix/posix, and this connection uses tcp/tcp";
+            all_refused(outcomes(&far, &net.allocate(64)?, &whole).await, received);
             for connection in [near, far] {
                 connection.close().within(LIMIT).await?;
             }
@@ -180,7 +233,7 @@ fn a_key_to_a_part_ends_with_the_connection_that_it_was_sent_over_and_that_to_th
             assert_eq!(&*second.recv().within(LIMIT).await?, b"dropped");
             second.put(local.slice(..8), &whole, 0).await?;
             second.flush().await?;
-            assert_eq!(refusal(&second, &local, &part).await, Status::INVALID_PARAM, "over {transport}");
+            all_refused(outcomes(&second, &local, &part).await, KEY_ENDED);
             second.send(b"done").await?;
             second.close().within(LIMIT).await
         });

@@ -17,7 +17,7 @@ use uct_host::attach::TransferReport;
 use uct_host::{Block as Piece, Completion, Memory, Worker};
 
 use super::super::lane::Lane;
-use super::super::remote_memory::RemoteMemory;
+use super::super::remote_memory::{RemoteMemory, invalid_key};
 use super::Conn;
 use super::state::Ticket;
 use crate::error::Error;
@@ -615,11 +615,14 @@ impl Conn {
 
     /// The error of a block that has not moved.
     fn refused_block(&self, number: usize, status: Status) -> Error {
-        let failure = self.lane.get().and_then(|lane| lane.ep.failure());
-        let reason = match failure {
-            Some(failure) => failure.to_string(),
-            None => format!("block {number}: {status}"),
-        };
-        Error::new(crate::Stage::Connected, &*self.peer, status, reason)
+        let error = |reason| Error::new(crate::Stage::Connected, &*self.peer, status, reason);
+        match self.lane.get().and_then(|lane| lane.ep.failure()) {
+            Some(failure) => error(failure.to_string()),
+            None if status == Status::INVALID_PARAM => {
+                let error = invalid_key(&self.peer);
+                Error { reason: format!("block {number}: {}", error.reason), ..error }
+            }
+            None => error(format!("block {number}: {status}")),
+        }
     }
 }
