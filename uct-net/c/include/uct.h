@@ -353,8 +353,9 @@ int uct_remote_release(uct_remote *remote);
 
 /*
  * Writes `length` bytes of memory from `offset` on to the peer's memory from `remote_offset` on; reads them. The remote
- * memory has to be one that this connection has received. Done when a put has taken effect at the peer, and the bytes
- * of a get are here. At most max_zcopy of the transport at once.
+ * memory has to be one that this connection has received, or another one to the same process over the same transport.
+ * Done when a put has taken effect at the peer, and the bytes of a get are here. At most max_zcopy of the transport at
+ * once.
  */
 uct_op uct_put(uct_conn *conn, uct_memory *memory, size_t offset, size_t length, uct_remote *remote, uint64_t remote_offset, uint64_t user);
 uct_op uct_get(uct_conn *conn, uct_memory *memory, size_t offset, size_t length, uct_remote *remote, uint64_t remote_offset, uint64_t user);

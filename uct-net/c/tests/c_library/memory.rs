@@ -74,6 +74,40 @@ fn a_key_to_a_part_opens_that_part_until_it_is_taken_back() {
 }
 
 #[test]
+fn any_connection_to_the_process_may_use_its_memory_over_the_same_transport() {
+    for tls in ["tcp", "posix"] {
+        let pair = Pair::with(&[("tls", tls)]);
+        let (owner, own, remote) = shared(&pair);
+        let (net, accept) = (pair.nets[1], uct_accept(pair.listener, 0));
+        let second = handle(&done(net, connect(net, &address(pair.listener))));
+        done(pair.nets[0], accept);
+        contents(own)[..5].copy_from_slice(b"hello");
+        done(net, uct_put(second, own, 0, 5, remote, 8, 0));
+        assert_eq!(&contents(owner)[8..13], b"hello", "over {tls}");
+        assert_eq!(done(net, uct_fetch_add(second, remote, 0, 1, 0)).result, 0, "over {tls}");
+        assert_eq!(contents(owner)[0], 1, "over {tls}");
+    }
+}
+
+#[test]
+fn a_refused_access_says_why() {
+    for tls in ["tcp", "posix"] {
+        let pair = Pair::with(&[("tls", tls)]);
+        let (net, conn) = (pair.nets[1], pair.conns[1]);
+        let (owner, own, remote) = shared(&pair);
+        let unaligned = uct_fetch_add(conn, remote, 4, 1, 0);
+        assert_eq!(ended(net, unaligned).status, INVALID_PARAM);
+        assert!(reason(net, unaligned).contains("at offset 4, is not a multiple of 8"));
+        assert_eq!(uct_memory_free(owner), OK);
+        let put = uct_put(conn, own, 0, 5, remote, 8, 0);
+        assert_eq!(ended(net, put).status, INVALID_PARAM, "over {tls}");
+        let reason = reason(net, put);
+        assert!(reason.contains("the peer has freed the memory or taken back the key"), "{reason}");
+        assert!(reason.contains("; the peer has to share the memory until"), "{reason}");
+    }
+}
+
+#[test]
 fn blocks_move_with_one_notification_and_those_that_do_not_are_known() {
     let pair = Pair::new();
     let (net, conn) = (pair.nets[1], pair.conns[1]);
