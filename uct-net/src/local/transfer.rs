@@ -10,7 +10,7 @@ use std::task::{Context, Poll};
 use ucs::Error as Status;
 use uct_host::Memory;
 
-use super::conn::{MAX_BLOCKS, MAX_NOTICE, Moves, Part};
+use super::conn::{MAX_NOTICE, Moves, Part};
 use super::connection::Connection;
 use super::memory::OnConnection;
 use super::message::Message;
@@ -66,8 +66,8 @@ impl Connection {
             return Err(self.failed(Status::UNSUPPORTED, reason));
         }
         let total = parts.iter().fold(0, |sum: usize, (_, _, blocks)| sum.saturating_add(blocks.len()));
-        if total > MAX_BLOCKS {
-            let reason = format!("a transfer of {total} blocks; at most {MAX_BLOCKS} are moved at once");
+        if total > Blocks::MAX {
+            let reason = format!("a transfer of {total} blocks; at most {} are moved at once", Blocks::MAX);
             return Err(self.failed(Status::INVALID_PARAM, reason));
         }
         let parts = parts.into_iter().map(|(memory, remote, blocks)| {

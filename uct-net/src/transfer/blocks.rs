@@ -73,6 +73,9 @@ enum Shape {
 }
 
 impl Blocks {
+    /// Most blocks of a transfer: a few bytes of a description, which may be a peer's, stand for any number.
+    pub const MAX: usize = 1 << 24;
+
     /// Number of blocks.
     pub fn len(&self) -> usize {
         match &self.shape {

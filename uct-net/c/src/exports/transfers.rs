@@ -65,6 +65,12 @@ pub unsafe extern "C" fn uct_put_blocks(
 unsafe fn start(is_put: bool, arguments: &Arguments) -> Outcome<u64> {
     let memory = Handle::parse(number(arguments.memory), Kind::Memory)?;
     let remote = Handle::parse(number(arguments.remote), Kind::Remote)?;
+    if arguments.count > Blocks::MAX {
+        let (count, most) = (arguments.count, Blocks::MAX);
+        return Err(Failure::invalid(format!(
+            "a transfer of {count} blocks; at most {most} are moved at once"
+        )));
+    }
     // SAFETY: the promise of the caller.
     let blocks = unsafe { list(arguments.blocks, arguments.count, "list of blocks") }?;
     let block = |block: &uct_block| Block { local: block.local, remote: block.remote, length: block.length };

@@ -145,3 +145,8 @@ fn blocks_move_with_one_notification_and_those_that_do_not_are_known() {
         assert_eq!(uct_block_status(net, put, 16), OUT_OF_RANGE);
     }
 }
+    // Too many blocks are refused before one of them is read: there is but one.
+    // SAFETY: no block is read.
+    assert_eq!(unsafe { uct_get_blocks(conn, own, remote, &raw const wrong, 16_777_217, null(), 0, 0) }, 0);
+    refused("a transfer of 16777217 blocks; at most 16777216 are moved at once");
+

@@ -30,7 +30,7 @@ use std::task::Waker;
 
 use self::delivery::Sink;
 pub(crate) use self::large::Large;
-pub(crate) use self::moves::{MAX_BLOCKS, MAX_NOTICE, Moves, Part};
+pub(crate) use self::moves::{MAX_NOTICE, Moves, Part};
 pub(crate) use self::operations::Entry;
 use self::operations::Operations;
 pub(crate) use self::room::RoomPlace;

@@ -27,8 +27,6 @@ use crate::transfer::{Blocks, Direction, Moved, Receipt, mark};
 
 /// Longest data of a notification, in bytes.
 pub(crate) const MAX_NOTICE: usize = 1024;
-/// Most blocks of a transfer: their description may be a peer's, and a few bytes of it describe any number.
-pub(crate) const MAX_BLOCKS: usize = 1 << 24;
 /// Most operations, and about how many bytes, that a connection starts before others have their turn.
 const TURN: usize = 64;
 const TURN_BYTES: usize = 256 << 10;
