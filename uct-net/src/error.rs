@@ -17,6 +17,8 @@ pub enum Stage {
     Dial,
     /// Exchanging interfaces, addresses and verdicts.
     Handshake,
+    /// Allocating memory of a `Net`.
+    Allocate,
     /// Choosing a transport.
     Choose,
     /// Opening endpoints and sending the first message in each direction.
@@ -34,6 +36,7 @@ impl fmt::Display for Stage {
             Stage::Listen => "listen",
             Stage::Dial => "call the listener",
             Stage::Handshake => "handshake",
+            Stage::Allocate => "allocate memory",
             Stage::Choose => "choose a transport",
             Stage::Open => "open a lane",
             Stage::Connected => "use the connection",

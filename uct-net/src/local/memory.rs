@@ -45,24 +45,22 @@ impl NetInner {
         &self,
         allocate: impl Fn(&uct_host::MemoryDomain) -> std::result::Result<T, Refused>,
     ) -> Result<T> {
-        self.check_fork().map_err(|forked| Error::forked(Stage::Choose, THIS_PROCESS, forked))?;
+        self.check_fork().map_err(|forked| Error::forked(Stage::Allocate, THIS_PROCESS, forked))?;
         let mut ifaces: Vec<_> = self.selector.ifaces().iter().collect();
         ifaces.sort_by_key(|iface| iface.resource().kind != DeviceKind::SharedMemory);
-        let mut reasons: Vec<String> = Vec::new();
-        let mut status = Status::NO_MEMORY;
+        // Refusals that differ in figures are one: what the machine has left changes between two of them.
+        let cause = |refused: &Refused| refused.reason.replace(|byte: char| byte.is_ascii_digit(), "");
+        let mut all: Vec<Refused> = Vec::new();
         for iface in ifaces {
             match allocate(iface.memory_domain()) {
                 Ok(memory) => return Ok(memory),
-                Err(refused) => {
-                    status = refused.status;
-                    let reason = refused.to_string();
-                    if !reasons.contains(&reason) {
-                        reasons.push(reason);
-                    }
-                }
+                Err(refused) if all.iter().any(|other| cause(other) == cause(&refused)) => {}
+                Err(refused) => all.push(refused),
             }
         }
-        Err(Error::new(Stage::Choose, THIS_PROCESS, status, reasons.join("; ")))
+        let status = all.last().map_or(Status::NO_MEMORY, |refused| refused.status);
+        let reasons: Vec<String> = all.iter().map(ToString::to_string).collect();
+        Err(Error::new(Stage::Allocate, THIS_PROCESS, status, reasons.join("; ")))
     }
 }
 

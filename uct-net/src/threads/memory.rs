@@ -52,7 +52,7 @@ impl Memory {
             match outcome {
                 Err(error) if !populate::is_unknown(&error) => {
                     let status = ucs::Error::NO_MEMORY;
-                    return Err(Error::new(Stage::Choose, THIS_PROCESS, status, error.to_string()));
+                    return Err(Error::new(Stage::Allocate, THIS_PROCESS, status, error.to_string()));
                 }
                 _ => {}
             }

@@ -73,7 +73,7 @@ impl Net {
             let (memory, populates) = entered.net().allocate_absent(length)?;
             Ok::<_, Error>((Memory::new(entered, memory), populates))
         };
-        let forked = |forked| Error::forked(Stage::Choose, THIS_PROCESS, forked);
+        let forked = |forked| Error::forked(Stage::Allocate, THIS_PROCESS, forked);
         Memory::populated(self.engine.enter(allocate).map_err(forked)??)
     }
 

@@ -44,7 +44,7 @@ fn has_room(length: usize, refused: Refused) -> Result<Refused, Refused> {
     match room() {
         Some(room) if room.bytes < length as u64 && in_pools() < length as u64 => Err(Refused {
             reason: format!(
-                "{length} bytes, and {room}; with populate = no pages are made at their first access"
+                "{length} bytes: {room}; with populate = no pages are made at their first access"
             ),
             ..refused
         }),
@@ -123,7 +123,7 @@ impl Memory {
             }
         }
         if !reasons.is_empty() {
-            refused.reason = reasons.join("; ");
+            refused.reason = format!("{length} bytes: {}", reasons.join("; "));
         }
         Err(refused)
     }

@@ -74,6 +74,18 @@ fn a_key_to_a_part_opens_that_part_until_it_is_taken_back() {
 }
 
 #[test]
+fn memory_that_there_is_not_is_refused_with_its_bytes() {
+    let net = open(&[("tls", "posix,tcp")]);
+    assert!(uct_memory_allocate(net, 1 << 62).is_null());
+    refused(
+        "allocate memory (this process): posix/posix: cannot allocate memory: 4611686018427387904 bytes: ",
+    );
+    // Each transport has the same reason, which is there once.
+    assert_eq!(reason(net, 0).matches("4611686018427387904 bytes").count(), 1, "{}", reason(net, 0));
+    assert_eq!(uct_net_close(net), OK);
+}
+
+#[test]
 fn any_connection_to_the_process_may_use_its_memory_over_the_same_transport() {
     for tls in ["tcp", "posix"] {
         let pair = Pair::with(&[("tls", tls)]);
@@ -135,6 +147,11 @@ fn blocks_move_with_one_notification_and_those_that_do_not_are_known() {
     let put = unsafe { uct_put_blocks(conn, own, remote, &raw const wrong, 1, null(), 0, 0) };
     assert_eq!(ended(net, put).status, OUT_OF_RANGE);
 
+    // Too many blocks are refused before one of them is read: there is but one.
+    // SAFETY: no block is read.
+    assert_eq!(unsafe { uct_get_blocks(conn, own, remote, &raw const wrong, 16_777_217, null(), 0, 0) }, 0);
+    refused("a transfer of 16777217 blocks; at most 16777216 are moved at once");
+
     // A transfer to memory whose key has ended: no block moves, and each has its reason.
     assert_eq!(uct_memory_free(owner), OK);
     // SAFETY: as above.
@@ -145,8 +162,3 @@ fn blocks_move_with_one_notification_and_those_that_do_not_are_known() {
         assert_eq!(uct_block_status(net, put, 16), OUT_OF_RANGE);
     }
 }
-    // Too many blocks are refused before one of them is read: there is but one.
-    // SAFETY: no block is read.
-    assert_eq!(unsafe { uct_get_blocks(conn, own, remote, &raw const wrong, 16_777_217, null(), 0, 0) }, 0);
-    refused("a transfer of 16777217 blocks; at most 16777216 are moved at once");
-
