@@ -11,9 +11,14 @@ use uct_core::raw::{self, Class};
 use crate::call::guarded;
 use crate::ep::{Ep, slot};
 use crate::types::PackCallback;
-use crate::vector::{INVALID_PARAM, Use, bytes, with_vector};
+use crate::vector::{Use, bytes, invalid, with_vector};
 
 const IO_ERROR: c_int = Status::IO_ERROR.raw();
+
+#[cold]
+fn no_id(ep: &Ep, id: u8) -> c_int {
+    invalid(ep, format_args!("{id} is no id of an active message; they are below {}", AmId::COUNT))
+}
 
 /// `uct_ep_am_short`.
 ///
@@ -30,7 +35,7 @@ pub unsafe extern "C" fn uctc_ep_am_short(
 ) -> c_int {
     // SAFETY: a handle, by the caller's promise.
     let ep = unsafe { &*ep };
-    let Some(id) = AmId::new(id) else { return INVALID_PARAM };
+    let Some(id) = AmId::new(id) else { return no_id(ep, id) };
     // SAFETY: the caller's promise.
     let payload = unsafe { bytes(payload, length as usize) };
     guarded(IO_ERROR, || Status::from(ep.inner.am_short(id, header, payload)).raw())
@@ -50,7 +55,7 @@ pub unsafe extern "C" fn uctc_ep_am_short_iov(
 ) -> c_int {
     // SAFETY: a handle, by the caller's promise.
     let ep = unsafe { &*ep };
-    let Some(id) = AmId::new(id) else { return INVALID_PARAM };
+    let Some(id) = AmId::new(id) else { return no_id(ep, id) };
     let call = |vector, bytes| {
         let (ops, inner) = ep.slots();
         let slot = slot!(ops.am_short_iov);
@@ -77,7 +82,8 @@ pub unsafe extern "C" fn uctc_ep_am_bcopy(
 ) -> isize {
     // SAFETY: a handle, by the caller's promise.
     let ep = unsafe { &*ep };
-    let (Some(id), Some(pack)) = (AmId::new(id), pack) else { return INVALID_PARAM as isize };
+    let Some(id) = AmId::new(id) else { return no_id(ep, id) as isize };
+    let Some(pack) = pack else { return invalid(ep, "pack_cb is NULL") as isize };
     let _inside = ep.iface.worker.enter();
     let (ops, inner) = ep.slots();
     let slot = slot!(ops.am_bcopy);
@@ -104,7 +110,7 @@ pub unsafe extern "C" fn uctc_ep_am_zcopy(
 ) -> c_int {
     // SAFETY: a handle, by the caller's promise.
     let ep = unsafe { &*ep };
-    let Some(id) = AmId::new(id) else { return INVALID_PARAM };
+    let Some(id) = AmId::new(id) else { return no_id(ep, id) };
     let (header, length) = match NonNull::new(header.cast_mut()) {
         Some(header) => (header.as_ptr().cast_const(), header_length as usize),
         None => (NonNull::<u8>::dangling().as_ptr().cast_const().cast(), 0),

@@ -10,7 +10,7 @@ use crate::call::guarded;
 use crate::ep::{Ep, slot};
 use crate::iface::Iface;
 use crate::types::PurgeCallback;
-use crate::vector::INVALID_PARAM;
+use crate::vector::invalid;
 
 const IO_ERROR: c_int = Status::IO_ERROR.raw();
 /// `UCT_FLUSH_FLAG_*`.
@@ -92,7 +92,7 @@ pub unsafe extern "C" fn uctc_ep_pending_add(
     // SAFETY: a handle, by the caller's promise.
     let ep = unsafe { &*ep };
     if request.is_null() {
-        return INVALID_PARAM;
+        return invalid(ep, "req is NULL");
     }
     let (ops, inner) = ep.slots();
     let slot = slot!(ops.pending_add);

@@ -12,7 +12,7 @@ use crate::call::{Outcome, guarded};
 use crate::ep::{Ep, slot};
 use crate::key::Key;
 use crate::types::{PackCallback, UnpackCallback};
-use crate::vector::{INVALID_PARAM, Use, bytes, with_vector};
+use crate::vector::{Use, bytes, invalid, with_vector};
 
 /// Runs an operation with the key of the endpoint's domain; returns a status.
 ///
@@ -22,8 +22,10 @@ use crate::vector::{INVALID_PARAM, Use, bytes, with_vector};
 pub unsafe fn with_key(ep: &Ep, rkey: usize, work: impl FnOnce(&RemoteKey) -> Outcome<c_int>) -> c_int {
     guarded(Status::IO_ERROR.raw(), || {
         // SAFETY: the caller's promise.
-        let outcome = unsafe { Key::at(rkey) }.and_then(|key| key.with(ep.iface.inner.memory_domain(), work));
-        outcome.unwrap_or_else(|error| error.status().raw())
+        let Ok(key) = (unsafe { Key::at(rkey) }) else {
+            return invalid(ep, "the remote key is 0 or UCT_INVALID_RKEY");
+        };
+        key.with(ep.iface.inner.memory_domain(), work).unwrap_or_else(|error| error.status().raw())
     })
 }
 
@@ -93,7 +95,7 @@ pub unsafe extern "C" fn uctc_ep_put_bcopy(
 ) -> isize {
     // SAFETY: a handle, by the caller's promise.
     let ep = unsafe { &*ep };
-    let Some(pack) = pack else { return INVALID_PARAM as isize };
+    let Some(pack) = pack else { return invalid(ep, "pack_cb is NULL") as isize };
     let _inside = ep.iface.worker.enter();
     let mut length = 0;
     let put = |key: &RemoteKey| {
@@ -185,7 +187,7 @@ pub unsafe extern "C" fn uctc_ep_get_bcopy(
 ) -> c_int {
     // SAFETY: a handle, by the caller's promise.
     let ep = unsafe { &*ep };
-    let Some(unpack) = unpack else { return INVALID_PARAM };
+    let Some(unpack) = unpack else { return invalid(ep, "unpack_cb is NULL") };
     let _inside = ep.iface.worker.enter();
     let get = |key: &RemoteKey| {
         let (ops, inner) = ep.slots();

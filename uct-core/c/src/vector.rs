@@ -1,10 +1,11 @@
 //! Memory of the program, and vectors of it.
 
 use std::ffi::{c_int, c_void};
+use std::fmt::Display;
 use std::mem::MaybeUninit;
 use std::slice;
 
-use ucs::{Error, Status};
+use ucs::Status;
 use uct_abi::UctIov;
 use uct_core::raw;
 
@@ -13,7 +14,7 @@ use crate::ep::Ep;
 use crate::memory::Mem;
 
 /// What an operation returns for an argument that is not valid.
-pub const INVALID_PARAM: c_int = Status::INVALID_PARAM.raw();
+const INVALID_PARAM: c_int = Status::INVALID_PARAM.raw();
 /// Most entries; transports report their own limit, which is below.
 const MAX_IOV: usize = 64;
 
@@ -49,7 +50,8 @@ pub unsafe fn with_vector(
     call: impl FnOnce(*const UctIov, usize) -> c_int,
 ) -> c_int {
     if count > MAX_IOV || iov.is_null() && count > 0 {
-        return INVALID_PARAM;
+        let (is, most) = (if iov.is_null() { "NULL, of" } else { "a vector of" }, MAX_IOV);
+        return invalid(ep, format_args!("iov is {is} {count} entries; at most {most} are possible"));
     }
     // SAFETY: the caller's promise.
     let iov = if count == 0 { &[] } else { unsafe { slice::from_raw_parts(iov, count) } };
@@ -64,7 +66,7 @@ pub unsafe fn with_vector(
             None => memory_use == Use::Copied || entry.length == 0,
         };
         if !is_usable {
-            return guarded(INVALID_PARAM, || not_registered(ep).status().raw());
+            return invalid(ep, "the memory of a vector is not registered with the domain of the interface");
         }
         let memh = mem.map_or(std::ptr::null_mut(), |mem| raw::memh(&mem.memory));
         place.write(UctIov { memh, ..*entry });
@@ -73,9 +75,11 @@ pub unsafe fn with_vector(
     call(entries.as_ptr().cast(), bytes)
 }
 
+/// Logs why an operation is refused ahead of the transport, at the level at which the host does it; returns the status.
 #[cold]
-fn not_registered(ep: &Ep) -> Error {
-    let iface = ep.iface.inner.resource();
-    ucs::log::debug!("{iface}: the memory of a vector is not registered with the domain of the interface");
-    Error::INVALID_PARAM
+pub fn invalid(ep: &Ep, reason: impl Display) -> c_int {
+    guarded(INVALID_PARAM, || {
+        ucs::log::debug!("{}: INVALID_PARAM: {reason}", ep.iface.inner.resource());
+        INVALID_PARAM
+    })
 }

@@ -48,7 +48,7 @@ impl fmt::Display for Kind {
             Kind::Message => "message",
             Kind::Memory => "memory",
             Kind::Remote => "remote memory",
-            Kind::Options => "options",
+            Kind::Options => "set of options",
             Kind::Operation => "operation",
         })
     }

@@ -89,7 +89,7 @@ impl Connection {
             (remote_end, remote.len(), "what the peer shared"),
         ] {
             if end > length {
-                let reason = format!("a block ends at {end}, behind the {length} bytes of {whose}");
+                let reason = format!("a block ends at {end}, beyond the {length} bytes of {whose}");
                 return Err(self.failed(Status::OUT_OF_RANGE, reason));
             }
         }

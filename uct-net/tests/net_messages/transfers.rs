@@ -382,8 +382,8 @@ fn what_cannot_be_moved_is_refused_in_words() {
             let local = connection.allocate(4096)?;
             let one = |local, remote, length| Blocks::from_iter([Block { local, remote, length }]);
             for (blocks, reason) in [
-                (one(4000, 0, 97), "a block ends at 4097, behind the 4096 bytes of the local memory"),
-                (one(0, SHARED as u64, 1), "behind the 1048576 bytes of what the peer shared"),
+                (one(4000, 0, 97), "a block ends at 4097, beyond the 4096 bytes of the local memory"),
+                (one(0, SHARED as u64, 1), "beyond the 1048576 bytes of what the peer shared"),
                 (one(u64::MAX, 0, 5), "bytes of the local memory"),
             ] {
                 let refused =

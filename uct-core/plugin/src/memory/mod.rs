@@ -338,19 +338,14 @@ impl Regions {
 impl RemoteKey {
     /// Reads a packed key, which is untrusted.
     pub fn unpack(packed: &[u8]) -> Result<RemoteKey, Failure> {
-        let wrong = |what: &str| {
-            Err(Failure::new(
-                Error::INVALID_PARAM,
-                format!("{what}; expected the {PACKED_KEY} bytes that a peer's key packs to"),
-            ))
-        };
+        let wrong = |what: &str| Err(Failure::new(Error::INVALID_PARAM, what));
         let Ok(packed) = <&[u8; PACKED_KEY]>::try_from(packed) else {
-            return wrong(&format!("a remote key of {} bytes", packed.len()));
+            return wrong(&format!("a remote key of {} bytes; expected {PACKED_KEY}", packed.len()));
         };
         let word = |at: usize| u64::from_le_bytes(packed[at..at + 8].try_into().expect("eight bytes"));
         let half = |at: usize| u32::from_le_bytes(packed[at..at + 4].try_into().expect("four bytes"));
         if half(0) != MAGIC {
-            return wrong("a remote key of another kind");
+            return wrong("these bytes are no remote key of this library, or one of another transport");
         }
         let (identity, key, secret, base, length) = (word(8), word(16), word(24), word(32), word(40));
         let key = RemoteKey { identity, key, secret, base, length, access: half(4) };
@@ -478,7 +473,9 @@ mod tests {
     #[test]
     fn bytes_that_are_no_key_are_refused_with_a_reason() {
         assert!(RemoteKey::unpack(&[0; 3]).unwrap_err().reason.contains("3 bytes"));
-        assert!(RemoteKey::unpack(&[7; PACKED_KEY]).unwrap_err().reason.contains("another kind"));
+        assert!(
+            RemoteKey::unpack(&[7; PACKED_KEY]).unwrap_err().reason.contains("no remote key of this library")
+        );
     }
 
     #[test]
