@@ -86,6 +86,44 @@ fn after_an_orderly_end_memory_is_accessible_until_its_owner_drops_it() {
     }
 }
 
+#[test]
+fn a_side_whose_connection_ends_behind_refused_accesses_knows_that_they_were_refused() {
+    let context = support::with(&[("tcp.max_refused", "3")]);
+    let owner = async |net: &Net, mut listener: uct_net::local::Listener| {
+        let connection = listener.accept().await?.accept().await?;
+        let memory = net.allocate(4096)?;
+        connection.share(&memory).await?;
+        connection.recv().within(LIMIT).await?;
+        drop(memory);
+        connection.send(b"dropped").await?;
+        let end = connection.recv().within(LIMIT).await.expect_err("too many were refused");
+        assert!(end.reason.contains("(max_refused)"), "{end}");
+        Ok(())
+    };
+    let (owner, address) = serve(&context, support::patient(), LOOPBACK, owner);
+    let net = support::net(support::patient());
+    let accessed = async {
+        let connection = net.connect(address).require("tcp/lo").await?;
+        let remote = connection.shared().await?;
+        let local = net.allocate(8)?;
+        connection.put(local.slice(..8), &remote, 0).await?;
+        connection.send(b"put").await?;
+        connection.recv().within(LIMIT).await?;
+        let end = loop {
+            let put = connection.put(local.slice(..8), &remote, 0);
+            let refused = net.within(LIMIT, put).await.expect("it ends").expect_err("it is refused");
+            if refused.status != Status::INVALID_PARAM {
+                break refused;
+            }
+        };
+        let words = "it had refused accesses to its memory, for a key that has ended or an address outside";
+        assert!(end.reason.contains(words), "{end}");
+        Ok::<_, uct_net::Error>(())
+    };
+    net.block_on(accessed).expect("the side that accesses it");
+    owner.join().expect("the owner's thread");
+}
+
 /// The process that is killed: this program, by the name of this test.
 #[test]
 fn the_owner_that_is_killed() {

@@ -40,6 +40,8 @@ pub struct Initiator {
     getting: Cell<bool>,
     /// As many bytes were requested as may be, and a part of them has to arrive before more are.
     is_full: Cell<bool>,
+    /// The peer has refused a request.
+    has_refusals: Cell<bool>,
 }
 
 /// One operation, or several that only need to be acknowledged.
@@ -105,7 +107,13 @@ impl Initiator {
             deferred: RefCell::default(),
             getting: Cell::new(false),
             is_full: Cell::new(false),
+            has_refusals: Cell::new(false),
         }
+    }
+
+    /// Whether the peer has refused a request. Beyond a number of them it may end the connection.
+    pub fn has_refusals(&self) -> bool {
+        self.has_refusals.get()
     }
 
     /// Whether nothing is outstanding: every operation has been carried out.
@@ -407,6 +415,7 @@ impl Initiator {
         let length = response.length as usize;
         if response.kind == ResponseKind::Error {
             let error = response.error();
+            self.has_refusals.set(true);
             entry.error.get_or_insert(error);
             if let Kind::Get(get) = &mut entry.kind {
                 let length = (get.length - get.received).min(self.limits.get_segment);

@@ -24,6 +24,10 @@ use ucs::admission::Source;
 pub(super) const UNACKNOWLEDGED: &str = ": the peer's system acknowledges nothing; it is down, or the network drops packets, long ones alone where \
      the MTU of a link on the way is smaller than this side's";
 
+/// What is known about a connection that the peer has ended.
+const REFUSED: &str = "; it had refused accesses to its memory, for a key that has ended or an address outside of the memory, and ends a \
+     connection with too many of them (max_refused)";
+
 impl Conn {
     /// Its socket was handed over by the application.
     pub(crate) fn note_handed_over(&self) {
@@ -240,7 +244,12 @@ impl Conn {
             completion.complete(Err(error));
         }
         this.initiator.fail(error);
-        let words = format!("{reason} ({peer})");
+        let refused = match error {
+            // It is the most likely reason for that end, which carries none.
+            Error::CONNECTION_RESET if this.initiator.has_refusals() => REFUSED,
+            _ => "",
+        };
+        let words = format!("{reason}{refused} ({peer})");
         loop {
             let Some(member) = this.members.borrow_mut().pop() else { break };
             if let Some(member) = member.upgrade() {
