@@ -10,8 +10,8 @@ pub const LIBRARY: &str = "libuct-net.so.0";
 /// What a linker looks for.
 const LINK: &str = "libuct-net.so";
 const SOURCES: &str = "uct-net/c";
-/// The programs of the Makefile.
-pub const EXAMPLES: [&str; 3] = ["echo", "put_get", "blocks"];
+/// The programs of the Makefile, and the Makefile.
+pub const EXAMPLES: [&str; 5] = ["echo.c", "put_get.c", "blocks.c", "tour.cc", "Makefile"];
 
 /// Writes all of it.
 pub fn fill(workspace: &Workspace, built: &Built, tree: &mut Tree) -> Outcome {
@@ -24,10 +24,8 @@ pub fn fill(workspace: &Workspace, built: &Built, tree: &mut Tree) -> Outcome {
     let about = "Connections by address for programs in C: messages, remote memory, transfers of blocks";
     tree.pkg_config("uct", about, "include", "uct-net", workspace.version())?;
     let directory = format!("{DOC}/examples/c");
-    tree.copy(&sources.join("examples/Makefile"), &directory, "Makefile")?;
-    for example in EXAMPLES {
-        let name = format!("{example}.c");
-        tree.copy(&sources.join("examples").join(&name), &directory, &name)?;
+    for name in EXAMPLES {
+        tree.copy(&sources.join("examples").join(name), &directory, name)?;
     }
     Ok(())
 }
@@ -60,6 +58,6 @@ mod tests {
         assert!(prefix.join("lib").join(LINK).is_file() && prefix.join("include/uct.h").is_file());
         let package = fs::read_to_string(prefix.join("lib/pkgconfig/uct.pc")).unwrap();
         assert!(package.contains("\nLibs: -L${libdir} -luct-net\n"), "{package}");
-        assert!(EXAMPLES.iter().all(|name| prefix.join(DOC).join(format!("examples/c/{name}.c")).is_file()));
+        assert!(EXAMPLES.iter().all(|name| prefix.join(DOC).join("examples/c").join(name).is_file()));
     }
 }

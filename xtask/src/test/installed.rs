@@ -163,12 +163,13 @@ fn programs_in_c(installed: &Installed) -> Outcome {
     let examples = installed.prefix().join(DOC).join("examples/c");
     let work = installed.place.path().join("programs");
     fs::create_dir(&work).context(|| format!("cannot make {}", work.display()))?;
-    for file in C_EXAMPLES.iter().map(|name| format!("{name}.c")).chain(["Makefile".to_owned()]) {
-        fs::copy(examples.join(&file), work.join(&file)).context(|| format!("cannot copy {file}"))?;
+    for file in C_EXAMPLES {
+        fs::copy(examples.join(file), work.join(file)).context(|| format!("cannot copy {file}"))?;
     }
     let mut make = command("make");
     make.env("PKG_CONFIG_PATH", installed.prefix().join("lib/pkgconfig")).current_dir(&work);
-    run_command(make.env("CFLAGS", "-O1 -Werror -pedantic"), LIMIT)?;
+    make.env("CFLAGS", "-O1 -Werror -pedantic").env("CXXFLAGS", "-O1 -Werror -pedantic");
+    run_command(&mut make, LIMIT)?;
     let socket = format!("unix:{}", work.join("socket").display());
     let program = |arguments: &[&str]| {
         let mut program = command(work.join("blocks"));

@@ -50,8 +50,13 @@ impl Place {
     /// Compiles a source; the program, or nothing where there is no compiler.
     pub fn compile(&self, source: &Path) -> Option<PathBuf> {
         let program = self.path().join(source.file_stem().expect("a name"));
-        let mut compile = compiler("CC", "cc")?;
-        compile.arg("-std=c99").args(WARNINGS).arg("-o").arg(&program).arg(source);
+        let is_cxx = source.extension().is_some_and(|extension| extension == "cc");
+        let (mut compile, standard) = if is_cxx {
+            (compiler("CXX", "c++")?, "-std=c++11")
+        } else {
+            (compiler("CC", "cc")?, "-std=c99")
+        };
+        compile.arg(standard).args(WARNINGS).arg("-o").arg(&program).arg(source);
         compile.arg("-L").arg(self.path()).arg("-luct-net");
         compile.arg(format!("-Wl,-rpath,{}", self.path().display()));
         run(&mut compile);

@@ -1,4 +1,4 @@
-//! The examples in C, each between two processes.
+//! The examples in C and C++, each between two processes.
 
 use std::io::{BufRead, BufReader};
 use std::path::Path;
@@ -58,9 +58,8 @@ fn both(place: &Path, example: &str, client: &str, settings: Settings) -> (Strin
 #[test]
 fn the_examples_run_between_two_processes_over_shared_memory_tcp_and_verbs() {
     let place = Place::new();
-    for example in ["echo", "put_get", "blocks"] {
-        let source = sources().join("examples").join(format!("{example}.c"));
-        if place.compile(&source).is_none() {
+    for example in ["echo.c", "put_get.c", "blocks.c", "tour.cc"] {
+        if place.compile(&sources().join("examples").join(example)).is_none() {
             return;
         }
     }
@@ -90,6 +89,9 @@ fn the_examples_run_between_two_processes_over_shared_memory_tcp_and_verbs() {
         let (server, client) = both(place.path(), "blocks", "get", settings);
         assert_eq!(client, "256 blocks, 8388608 bytes\n");
         assert_eq!(server, "notified: all are read");
+        let (server, client) = both(place.path(), "tour", "hello from C++", settings);
+        assert_eq!(client, "hello from C++\nput and got\n");
+        assert_eq!(server, "all have moved: d c b a");
     }
 }
 
