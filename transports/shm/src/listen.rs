@@ -262,7 +262,8 @@ impl ShmIface {
     }
 }
 
-#[cfg(all(test, not(loom), not(miri)))]
+#[cfg(test)]
+#[cfg(not(any(loom, miri)))]
 mod tests {
     use ucs::config::Defaults;
 

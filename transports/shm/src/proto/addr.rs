@@ -218,7 +218,8 @@ fn same(left: u64, right: u64) -> bool {
     left != 0 && left == right
 }
 
-#[cfg(all(test, not(loom)))]
+#[cfg(test)]
+#[cfg(not(loom))]
 mod tests {
     use super::*;
 
