@@ -134,7 +134,7 @@ pub fn run(workspace: &Workspace, options: &Options) -> Outcome {
 }
 
 /// The build of the plugins that the program finds beside it.
-pub fn plugins(workspace: &Workspace) -> Command {
+fn plugins(workspace: &Workspace) -> Command {
     let mut build = cargo();
     build.args(["build", "--release"]).args(PLUGINS.iter().flat_map(|plugin| ["--package", plugin]));
     build.current_dir(workspace.root());

@@ -24,7 +24,7 @@ use clap::{Parser, Subcommand};
 use failure::Outcome;
 use std::process::ExitCode;
 use workspace::Workspace;
-use xtask_common::{apt, failure, generated, net, process, workspace};
+use xtask_common::{apt, failure, generated, net, process, processor, workspace};
 
 /// The commands of this workspace
 #[derive(Parser)]

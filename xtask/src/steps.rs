@@ -1,9 +1,12 @@
 //! Steps that all run, whatever the others did, and the table of how they ended.
-//! Built on /proc; used by `check` and `test`.
+//! Built on the processor time of children; used by `check` and `test`.
 
 use crate::failure::{Failure, Outcome};
+use crate::processor::processor_time;
 use comfy_table::{ContentArrangement, Table, presets::UTF8_FULL_CONDENSED};
-use rustix::param::clock_ticks_per_second;
+use std::io::{self, Write};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread;
 use std::time::{Duration, Instant};
 
 /// How a step ended.
@@ -31,12 +34,49 @@ struct Row {
 pub struct Steps {
     only: Vec<String>,
     rows: Vec<Row>,
+    output: Output,
+}
+
+/// Where text of steps goes: to standard output, or here while others are shown.
+#[derive(Clone, Default)]
+pub struct Output(Arc<Mutex<Option<Vec<u8>>>>);
+
+impl Output {
+    fn keeping() -> Self {
+        Output(Arc::new(Mutex::new(Some(Vec::new()))))
+    }
+
+    /// Shows in `other` what was kept, and what comes from now on at once.
+    fn show(&self, other: &mut Output) {
+        let mut kept = self.kept();
+        if let Some(text) = kept.take() {
+            // What cannot be shown is no failure of a step.
+            let _ = other.write_all(&text);
+        }
+    }
+
+    fn kept(&self) -> MutexGuard<'_, Option<Vec<u8>>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Write for Output {
+    fn write(&mut self, text: &[u8]) -> io::Result<usize> {
+        match &mut *self.kept() {
+            Some(kept) => kept.write(text),
+            None => io::stdout().write(text),
+        }
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        if self.kept().is_some() { Ok(()) } else { io::stdout().flush() }
+    }
 }
 
 impl Steps {
     /// Only the steps whose names contain one of `words` will run; all of them if there are none.
     pub fn only(words: &[String]) -> Self {
-        Steps { only: words.to_vec(), rows: Vec::new() }
+        Steps { only: words.to_vec(), ..Steps::default() }
     }
 
     /// Runs a step.
@@ -46,9 +86,13 @@ impl Steps {
 
     /// Runs a step that may find that it cannot be run.
     pub fn run_or_skip(&mut self, name: &str, step: impl FnOnce() -> Outcome<Verdict>) {
-        if !self.is_chosen(name) {
-            return;
+        if self.is_chosen(name) {
+            self.run_needed(name, step);
         }
+    }
+
+    /// As [`Steps::run_or_skip`], of a step that others need, which are chosen.
+    pub fn run_needed(&mut self, name: &str, step: impl FnOnce() -> Outcome<Verdict>) {
         eprintln!("\n== {name}");
         let (start, spent) = (Instant::now(), processor_time());
         let verdict = step().unwrap_or_else(|failure| Verdict::Failed(failure.to_string()));
@@ -63,20 +107,38 @@ impl Steps {
         self.rows.push(Row { name: name.to_owned(), verdict, time: start.elapsed(), processor });
     }
 
-    /// Runs several steps at once, if any. Returned are how each one ended and how long it took. The processor time is shared out in
-    /// the same proportion.
-    pub fn run_together(&mut self, names: Vec<String>, run: impl FnOnce() -> Vec<(Verdict, Duration)>) {
-        let spent = processor_time();
-        let ended = run();
-        let spent = processor_time().saturating_sub(spent);
+    /// Where steps write that are added when they have ended.
+    pub fn output(&mut self) -> &mut Output {
+        &mut self.output
+    }
+
+    /// Adds steps that ran together: how each one ended and how long it took. Their processor time is shared out in the same proportion.
+    pub fn add(&mut self, names: Vec<String>, ended: Vec<(Verdict, Duration)>, processor: Duration) {
         let total = ended.iter().map(|(_, time)| time.as_secs_f64()).sum::<f64>().max(f64::MIN_POSITIVE);
         for (name, (verdict, time)) in names.into_iter().zip(ended) {
             if let Verdict::Failed(reason) = &verdict {
-                eprintln!("== {name} FAILED: {reason}");
+                let _ = writeln!(self.output, "== {name} FAILED: {reason}");
             }
-            let processor = spent.mul_f64(time.as_secs_f64() / total);
+            let processor = processor.mul_f64(time.as_secs_f64() / total);
             self.rows.push(Row { name, verdict, time, processor });
         }
+    }
+
+    /// Runs steps in a thread beside those in the foreground. Their output is shown when the latter have ended, and their rows follow. What they
+    /// start is waited for by [`wait_apart`](crate::processor::wait_apart), so that the processor time of the others is without theirs.
+    pub fn run_beside(
+        &mut self,
+        beside: impl FnOnce(&mut Steps) + Send,
+        foreground: impl FnOnce(&mut Steps),
+    ) {
+        let output = Output::keeping();
+        let mut apart = Steps { only: self.only.clone(), rows: Vec::new(), output: output.clone() };
+        thread::scope(|scope| {
+            scope.spawn(|| beside(&mut apart));
+            foreground(self);
+            output.show(&mut self.output);
+        });
+        self.rows.append(&mut apart.rows);
     }
 
     /// Whether a step of this name is to run.
@@ -130,19 +192,6 @@ impl Steps {
     }
 }
 
-/// What the children of this process, and theirs, took of the processors. Zero where /proc does not say.
-fn processor_time() -> Duration {
-    let stat = std::fs::read_to_string("/proc/self/stat").unwrap_or_default();
-    Duration::from_secs_f64(ticks_of_children(&stat) as f64 / clock_ticks_per_second().max(1) as f64)
-}
-
-/// User and system time of children that were waited for. The name, in parentheses, may hold anything; the state is
-/// field 3, the two are fields 16 and 17.
-fn ticks_of_children(stat: &str) -> u64 {
-    let fields = stat.rsplit(')').next().unwrap_or_default().split_whitespace();
-    fields.skip(13).take(2).filter_map(|field| field.parse::<u64>().ok()).sum()
-}
-
 /// A reason as the table has room for it.
 fn first_lines(reason: &str) -> String {
     const LINES: usize = 3;
@@ -157,6 +206,7 @@ fn first_lines(reason: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::mpsc::channel;
 
     fn steps(verdicts: [Verdict; 3]) -> Steps {
         let mut steps = Steps::default();
@@ -185,27 +235,55 @@ mod tests {
         assert!(Steps::only(&["nothing".to_owned()]).finish().is_err());
     }
 
-    #[test]
-    fn steps_that_run_together_have_a_row_each() {
-        let mut steps = Steps::default();
-        let ended = || {
-            vec![(Verdict::Passed, Duration::from_secs(3)), (Verdict::Failed("no".into()), Duration::ZERO)]
-        };
-        steps.run_together(vec!["first".into(), "second".into()], ended);
-        let (text, _) = steps.summary(false);
-        assert_eq!(text.lines().last(), Some("1 passed, 1 failed, 0 skipped"));
-        assert!(text.contains("first") && text.contains("second") && text.contains("3.0"), "{text}");
+    fn keeping() -> Steps {
+        Steps { output: Output::keeping(), ..Steps::only(&["step".to_owned()]) }
+    }
+
+    fn shown(steps: &Steps) -> String {
+        String::from_utf8(steps.output.kept().clone().unwrap()).unwrap()
     }
 
     #[test]
-    fn the_time_of_children_is_read_from_fields_16_and_17() {
-        let stat = "7 (a) b) S 1 2 3 4 5 6 7 8 9 10 11 12 130 140 15";
-        assert_eq!(ticks_of_children(stat), 270);
-        assert_eq!(ticks_of_children(""), 0);
-        let spent = processor_time();
-        let mut busy = std::process::Command::new("sh");
-        busy.args(["-c", "i=0; while [ $i -lt 100000 ]; do i=$((i+1)); done"]).status().unwrap();
-        assert!(processor_time() > spent);
+    fn steps_that_ran_together_have_a_row_each() {
+        let mut steps = keeping();
+        let ended =
+            vec![(Verdict::Passed, Duration::from_secs(3)), (Verdict::Failed("no".into()), Duration::ZERO)];
+        steps.add(vec!["first".into(), "second".into()], ended, Duration::from_secs(7));
+        assert_eq!(shown(&steps), "== second FAILED: no\n");
+        let (text, _) = steps.summary(false);
+        assert_eq!(text.lines().last(), Some("1 passed, 1 failed, 0 skipped"));
+        for cell in ["first", "second", "3.0", "7.0"] {
+            assert!(text.contains(cell), "{text}");
+        }
+    }
+
+    #[test]
+    fn steps_beside_others_are_shown_and_counted_after_them() {
+        let mut steps = keeping();
+        let (to_beside, from_foreground) = channel();
+        let (to_foreground, from_beside) = channel();
+        let minute = Duration::from_secs(60);
+        let beside = move |steps: &mut Steps| {
+            assert!(steps.is_chosen("step beside") && !steps.is_chosen("other"));
+            from_foreground.recv_timeout(minute).unwrap();
+            writeln!(steps.output(), "beside").unwrap();
+            let ended = vec![(Verdict::Failed("no".into()), Duration::ZERO)];
+            steps.add(vec!["step beside".into()], ended, Duration::ZERO);
+            to_foreground.send(()).unwrap();
+        };
+        steps.run_beside(beside, |steps| {
+            steps.run("step in front", || {
+                to_beside.send(()).unwrap();
+                from_beside.recv_timeout(minute).unwrap();
+                Ok(())
+            });
+            writeln!(steps.output(), "in front").unwrap();
+        });
+        assert_eq!(shown(&steps), "in front\nbeside\n== step beside FAILED: no\n");
+        let (text, outcome) = steps.summary(false);
+        assert!(text.find("step in front").unwrap() < text.find("step beside").unwrap());
+        assert_eq!(text.lines().last(), Some("1 passed, 1 failed, 0 skipped"));
+        assert!(outcome.is_err());
     }
 
     #[test]

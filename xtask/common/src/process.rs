@@ -12,7 +12,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// How often a child that is waited for is looked at.
-const POLL: Duration = Duration::from_millis(20);
+pub(crate) const POLL: Duration = Duration::from_millis(20);
 
 /// A command without the variables that cargo sets for this program alone: they would make a nested
 /// cargo rebuild what is built, and its library path would hide a library that is missing.

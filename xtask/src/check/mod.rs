@@ -32,7 +32,8 @@ pub struct Options {
 /// Runs the steps and prints their table.
 pub fn run(workspace: &Workspace, options: &Options) -> Outcome {
     let mut steps = Steps::only(&options.only);
-    run_steps(workspace, &mut steps, Targets::All);
+    read_sources(workspace, &mut steps);
+    compile_sources(workspace, &mut steps, Targets::All);
     // What only tests use is compiled with the feature `testing`, which the whole workspace has.
     let release = ["clippy", "--", "--deny", "warnings"];
     steps.run("clippy without the feature `testing`", || cargo_step(workspace, &release));
@@ -57,8 +58,8 @@ pub enum Targets {
     Used,
 }
 
-/// The steps that `check` and `test` share.
-pub fn run_steps(workspace: &Workspace, steps: &mut Steps, targets: Targets) {
+/// The steps that `check` and `test` share, and that take seconds.
+pub fn read_sources(workspace: &Workspace, steps: &mut Steps) {
     steps.run("format", || cargo_step(workspace, &["fmt", "--all", "--check"]));
     steps.run("lock file", || {
         let mut metadata = cargo();
@@ -67,11 +68,16 @@ pub fn run_steps(workspace: &Workspace, steps: &mut Steps, targets: Targets) {
     });
     steps.run("files", || files::check(workspace));
     steps.run("dependency direction", || dependencies::check(workspace));
-    steps.run("imports", || apart::run_program(apart::SOURCES, &["imports"]));
     steps.run("pages", || pages::check(workspace));
     steps.run_or_skip("history", || history::check(workspace.root()));
     steps.run_or_skip("licences", || licences::check(workspace));
     steps.run("packages", || packages::check(workspace));
+}
+
+/// The others that they share.
+pub fn compile_sources(workspace: &Workspace, steps: &mut Steps, targets: Targets) {
+    steps.run("imports", || apart::run_program(apart::SOURCES, &["imports"]));
+    steps.run("C header", || apart::run_program(apart::SOURCES, &["header", "--check"]));
     let all = (targets == Targets::All).then_some("--all-targets");
     let clippy = ["clippy", "--workspace"].into_iter().chain(all).chain(["--", "--deny", "warnings"]);
     steps.run("clippy", || cargo_step(workspace, &clippy.collect::<Vec<_>>()));
@@ -83,7 +89,6 @@ pub fn run_steps(workspace: &Workspace, steps: &mut Steps, targets: Targets) {
         doc.args(workspace.plugin_packages().flat_map(|plugin| ["--exclude", plugin.name.as_str()]));
         run_command(&mut doc, BUILD_LIMIT)
     });
-    steps.run("C header", || apart::run_program(apart::SOURCES, &["header", "--check"]));
 }
 
 fn cargo_step(workspace: &Workspace, arguments: &[&str]) -> Outcome {

@@ -6,14 +6,14 @@ use crate::install;
 use crate::process::quote;
 use crate::steps::{Steps, Verdict};
 use crate::test::SUITE;
-use crate::vm::{self, Fetched};
+use crate::vm::{self, Fetched, Guest};
 use crate::workspace::{Built, CONFORMANCE, EVERYTHING, Workspace};
 use serde::Deserialize;
 use std::ffi::OsStr;
 use std::fs;
 use std::time::Duration;
 
-/// The step that stands for all, where none of them can run.
+/// How the names of the steps begin.
 const STEP: &str = "virtual machine";
 const TABLE: &str = "tests/vm/tests.toml";
 /// Where the project's test programs are in the guest.
@@ -66,43 +66,60 @@ struct Contents {
     files: Vec<String>,
 }
 
-/// A step for each test that is chosen. The first machine builds what all of them contain.
-pub fn run(workspace: &Workspace, steps: &mut Steps, asked: &Asked) {
-    let mut machines = match machines(workspace) {
-        Ok(machines) => machines,
-        Err(failure) => return steps.run(STEP, || Err(failure)),
-    };
-    let step = |test: &Test| format!("{STEP}: {}", test.name);
+/// A machine that is ready to boot, and its tests.
+pub struct Ready {
+    names: Vec<String>,
+    guest: Guest,
+}
+
+/// The machines with the tests that are chosen. All that takes cargo is done then, so that they run beside what cargo does.
+pub fn prepare(workspace: &Workspace, steps: &mut Steps, asked: &Asked) -> Vec<Ready> {
+    let machines = chosen(workspace, steps, asked);
+    if machines.as_ref().is_ok_and(Vec::is_empty) {
+        return Vec::new();
+    }
+    let mut ready = Vec::new();
+    steps.run_needed(&format!("{STEP}: kernel and programs"), || {
+        // Like a package that this user cannot install, a kernel that no archive sends is no fault of the tests.
+        if let Fetched::Unreachable(reason) = vm::kernel(workspace)? {
+            return Ok(Verdict::Impossible(format!("{}\n{reason}", vm::NO_KERNEL)));
+        }
+        let contents = contents(workspace)?;
+        ready = machines?
+            .iter()
+            .map(|machine| pack(workspace, &contents, machine, asked))
+            .collect::<Outcome<_>>()?;
+        Ok(Verdict::Passed)
+    });
+    ready
+}
+
+/// Boots machines one after another, and adds a row for each test.
+pub fn run(machines: Vec<Ready>, steps: &mut Steps) {
+    for Ready { names, guest } in machines {
+        let (verdicts, processor) = match guest.boot(steps.output()) {
+            Ok(ended) => (verdicts(names.len(), &ended), ended.processor),
+            Err(failure) => {
+                let failed = |_: &String| (Verdict::Failed(failure.to_string()), Duration::ZERO);
+                (names.iter().map(failed).collect(), Duration::ZERO)
+            }
+        };
+        steps.add(names, verdicts, processor);
+    }
+}
+
+/// The name of a test's step.
+fn name(test: &Test) -> String {
+    format!("{STEP}: {}", test.name)
+}
+
+fn chosen(workspace: &Workspace, steps: &Steps, asked: &Asked) -> Outcome<Vec<Machine>> {
+    let mut machines = machines(workspace)?;
     for machine in &mut machines {
-        machine.test.retain(|test| steps.is_chosen(&step(test)) && (asked.all || !test.by_hand));
+        machine.test.retain(|test| steps.is_chosen(&name(test)) && (asked.all || !test.by_hand));
     }
     machines.retain(|machine| !machine.test.is_empty());
-    if machines.is_empty() {
-        return;
-    }
-    // Like a package that this user cannot install, a kernel that no archive sends is no fault of the tests.
-    match vm::kernel(workspace) {
-        Ok(Fetched::Here(_)) => {}
-        Ok(Fetched::Unreachable(reason)) => {
-            let reason = format!("{}\n{reason}", vm::NO_KERNEL);
-            return steps.run_or_skip(STEP, || Ok(Verdict::Impossible(reason)));
-        }
-        Err(failure) => return steps.run(STEP, || Err(failure)),
-    }
-    let mut contents = None;
-    for machine in machines {
-        let names = machine.test.iter().map(step).collect();
-        steps.run_together(names, || {
-            let ended = match contents.get_or_insert_with(|| prepare(workspace)) {
-                Ok(contents) => boot(workspace, contents, &machine, asked),
-                Err(failure) => Err(Failure::new(failure.to_string())),
-            };
-            ended.unwrap_or_else(|failure| {
-                let failed = |_: &Test| (Verdict::Failed(failure.to_string()), Duration::ZERO);
-                machine.test.iter().map(failed).collect()
-            })
-        });
-    }
+    Ok(machines)
 }
 
 fn machines(workspace: &Workspace) -> Outcome<Vec<Machine>> {
@@ -111,7 +128,7 @@ fn machines(workspace: &Workspace) -> Outcome<Vec<Machine>> {
     parse(&text)
 }
 
-fn prepare(workspace: &Workspace) -> Outcome<Contents> {
+fn contents(workspace: &Workspace) -> Outcome<Contents> {
     vm::install()?;
     let built = workspace.build(EVERYTHING)?;
     // The suite runs the verbs transports linked in, too.
@@ -215,12 +232,7 @@ fn script(tests: &[Test], asked: &Asked) -> Outcome<(String, u32)> {
     Ok((script, timeout))
 }
 
-fn boot(
-    workspace: &Workspace,
-    contents: &Contents,
-    machine: &Machine,
-    asked: &Asked,
-) -> Outcome<Vec<(Verdict, Duration)>> {
+fn pack(workspace: &Workspace, contents: &Contents, machine: &Machine, asked: &Asked) -> Outcome<Ready> {
     let (script, timeout) = script(&machine.test, asked)?;
     let options = vm::Options {
         pair: machine.mode == Mode::Pair,
@@ -229,8 +241,8 @@ fn boot(
         files: contents.files.clone(),
         ..vm::Options::script(script)
     };
-    let ended = vm::run_with(workspace, &contents.programs, &options)?;
-    Ok(verdicts(machine.test.len(), &ended))
+    let guest = vm::pack(workspace, &contents.programs, &options)?;
+    Ok(Ready { names: machine.test.iter().map(name).collect(), guest })
 }
 
 /// How each test of a machine ended, and how long it took; the first one has the boot. The fault of a kernel that died is
@@ -295,6 +307,7 @@ mod tests {
             status,
             fault: vm::console::KernelFault::find(log),
             timings: Vec::new(),
+            processor: Duration::ZERO,
             notes: notes.iter().map(|&note| note.to_owned()).collect(),
         }
     }

@@ -5,7 +5,6 @@
 //! the features that the chosen packages ask for together, so each other choice would build many crates once more.
 //! Built on all other commands; continuous integration runs it and nothing else.
 
-mod ahead;
 mod hostile;
 mod installed;
 mod libfabric;
@@ -57,8 +56,6 @@ const PACKAGES: &[Package] = &[
 /// The row of the table where this user cannot run them; otherwise they are among the others, and may not skip themselves.
 const NEED_ROOT: &str = "tests that need root";
 
-/// Steps whose builds are made ahead.
-const MODELS: &str = "models";
 /// The program with the connections of uct-net, and its cases that run over any transport.
 const NET: &str = "net_messages";
 const NET_CASES: [&str; 17] = [
@@ -83,8 +80,6 @@ const NET_CASES: [&str; 17] = [
 /// The program with programs of others over these connections, and its cases that run over any transport.
 const STACKS: &str = "stacks";
 const STACKS_CASES: &str = "answers_the_same";
-const FOOTPRINT: &str = "footprint";
-const INSTRUCTIONS: &str = "instruction ceilings";
 
 /// What to run.
 #[derive(Args, Debug)]
@@ -116,7 +111,7 @@ pub fn run(options: &Options) -> Outcome {
     let require = if options.require.is_empty() { built_in(&workspace) } else { options.require.join(",") };
     let mut steps = Steps::only(&options.only);
 
-    check::run_steps(&workspace, &mut steps, check::Targets::Used);
+    check::read_sources(&workspace, &mut steps);
     steps.run("build", || workspace.build(EVERYTHING).map(drop));
     let only_check = config::Options { check: true };
     steps.run(check::CONFIG, || config::run_with(&workspace, &only_check, EVERYTHING));
@@ -144,36 +139,39 @@ pub fn run(options: &Options) -> Outcome {
     steps.run("applications outside of the workspace", || outside::run(&workspace));
     libfabric::run_steps(&workspace, &mut steps, &missing);
     steps.run_or_skip("python wheel", || wheel::run_or_skip(&workspace, &missing));
-    if !cfg!(target_arch = "x86_64") {
-        let reason = || Ok(Verdict::Impossible("the virtual machine is an x86-64 one".to_owned()));
-        steps.run_or_skip("virtual machine", reason);
-    } else if options.no_vm {
-        steps.run_or_skip("virtual machine", || Ok(Verdict::LeftOut("--no-vm".to_owned())));
-    } else if let Some(reason) = missing.reason(vm::PACKAGES) {
-        steps.run_or_skip("virtual machine", || Ok(Verdict::Impossible(reason)));
-    } else {
-        // A guest waits for a fifth of its time.
-        let mut builds = Vec::new();
-        if steps.is_chosen(FOOTPRINT) || steps.is_chosen(INSTRUCTIONS) {
-            builds.push(workspace.measured());
-        }
-        if steps.is_chosen(INSTRUCTIONS) {
-            builds.push(instructions::plugins(&workspace));
-        }
-        if steps.is_chosen(MODELS) {
-            builds.push(models::build(&workspace));
-        }
-        ahead::build_beside(builds, || {
-            machines::run(&workspace, &mut steps, &machines::Asked::of(options.all))
+    // A guest takes one processor of two, and waits for a fifth of its time. What does not depend on time goes on beside it.
+    let machines = prepare_machines(&workspace, &mut steps, options, &missing);
+    let others = |steps: &mut Steps| {
+        check::compile_sources(&workspace, steps, check::Targets::Used);
+        steps.run("models", || models::run(&workspace));
+        steps.run("footprint", || footprint::run(&workspace));
+        steps.run_or_skip("instruction ceilings", || match missing.reason(instructions::PACKAGES) {
+            Some(reason) => Ok(Verdict::Impossible(reason)),
+            None => instructions::run_as_step(&workspace),
         });
-    }
-    steps.run(MODELS, || models::run(&workspace));
-    steps.run(FOOTPRINT, || footprint::run(&workspace));
-    steps.run_or_skip(INSTRUCTIONS, || match missing.reason(instructions::PACKAGES) {
-        Some(reason) => Ok(Verdict::Impossible(reason)),
-        None => instructions::run_as_step(&workspace),
-    });
+    };
+    steps.run_beside(|steps| machines::run(machines, steps), others);
     steps.finish()
+}
+
+/// The virtual machines that are chosen and that this machine can run.
+fn prepare_machines(
+    workspace: &Workspace,
+    steps: &mut Steps,
+    options: &Options,
+    missing: &apt::Missing,
+) -> Vec<machines::Ready> {
+    let verdict = if !cfg!(target_arch = "x86_64") {
+        Verdict::Impossible("the virtual machine is an x86-64 one".to_owned())
+    } else if options.no_vm {
+        Verdict::LeftOut("--no-vm".to_owned())
+    } else if let Some(reason) = missing.reason(vm::PACKAGES) {
+        Verdict::Impossible(reason)
+    } else {
+        return machines::prepare(workspace, steps, &machines::Asked::of(options.all));
+    };
+    steps.run_or_skip("virtual machine", || Ok(verdict));
+    Vec::new()
 }
 
 /// Whether nothing but this program was built here: a clone for tests, which nobody is going to edit.

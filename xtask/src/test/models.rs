@@ -26,7 +26,7 @@ pub fn run(workspace: &Workspace) -> Outcome {
 }
 
 /// The build of all models.
-pub fn build(workspace: &Workspace) -> Command {
+fn build(workspace: &Workspace) -> Command {
     let mut build = cargo();
     // The flag is for the crates of the workspace alone, so that the others are those that are built already. What takes time in a model
     // is loom, which the workspace's manifest optimises; the rest is sooner built than it would be optimised.

@@ -13,11 +13,12 @@ use crate::failure::{Failure, Outcome};
 use crate::process::quote;
 use crate::workspace::{Built, Workspace};
 use clap::Args;
+use std::io;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 pub use kernel::Fetched;
-pub use qemu::Ended;
+pub use qemu::{Ended, Guest};
 
 /// Why there is no machine, where the archive did not send its kernel.
 pub const NO_KERNEL: &str = "the guest's kernel cannot be fetched";
@@ -127,7 +128,19 @@ pub fn run(options: &Options) -> Outcome<u8> {
         [] => build_named(&workspace, profile, &scripts(options))?,
         packages => workspace.build_packages(profile, packages.iter().map(String::as_str))?,
     };
-    run_with(&workspace, &built, options).map(|ended| ended.status)
+    let start = Instant::now();
+    let guest = pack(&workspace, &built, options)?;
+    let packed = Instant::now();
+    let ended = guest.boot(&mut io::stdout())?;
+    if options.verbose {
+        let (packing, running) = (packed - start, packed.elapsed());
+        let size = guest.initramfs.len() >> 10;
+        eprintln!("[vm] initramfs of {size} KiB packed in {packing:.1?}, guest ran {running:.1?}");
+        for line in &ended.timings {
+            eprintln!("[vm] guest's seconds since its boot: {line}");
+        }
+    }
+    Ok(ended.status)
 }
 
 /// The command, and files for the guest that may be scripts: what programs they name is in the guest.
@@ -159,32 +172,20 @@ pub fn kernel(workspace: &Workspace) -> Outcome<Fetched> {
     kernel::fetch(&workspace.target().join("vm"))
 }
 
-/// As [`run`], with programs and plugins that are built already.
-pub fn run_with(workspace: &Workspace, built: &Built, options: &Options) -> Outcome<Ended> {
-    let start = Instant::now();
+/// A machine for one run, with programs and plugins that are built already.
+pub fn pack(workspace: &Workspace, built: &Built, options: &Options) -> Outcome<Guest> {
     let kernel = match kernel(workspace)? {
         Fetched::Here(kernel) => kernel,
         Fetched::Unreachable(reason) => return Err(Failure::new(format!("{NO_KERNEL}: {reason}"))),
     };
     let image = contents::gather(&kernel, built, &options.files, &settings(options)?)?;
-    let packed = Instant::now();
-    let mut guest = qemu::Guest {
-        kernel: &kernel.image,
+    Ok(Guest {
+        kernel: kernel.image,
         initramfs: image.pack(),
         cpus: options.cpus,
         memory_mib: options.memory,
         limit: Duration::from_secs(u64::from(options.timeout)),
-    };
-    let size = guest.initramfs.len();
-    let ended = guest.boot()?;
-    if options.verbose {
-        let (packing, running) = (packed - start, packed.elapsed());
-        eprintln!("[vm] initramfs of {} KiB packed in {packing:.1?}, guest ran {running:.1?}", size >> 10);
-        for line in &ended.timings {
-            eprintln!("[vm] guest's seconds since its boot: {line}");
-        }
-    }
-    Ok(ended)
+    })
 }
 
 /// What tests/vm/init reads: shell assignments, and the command.

@@ -3,10 +3,11 @@
 
 use super::console::KernelFault;
 use crate::failure::{Context, Outcome};
-use crate::process::{command, spawn, wait_until};
+use crate::process::{command, spawn};
+use crate::processor::wait_apart;
 use std::fs;
 use std::io::{self, Write};
-use std::path::Path;
+use std::path::PathBuf;
 use std::process::Stdio;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -18,9 +19,9 @@ const GUEST_DIED: u8 = 125;
 const KERNEL_LOG_LINES: usize = 80;
 
 /// A machine that is ready to boot.
-pub struct Guest<'a> {
+pub struct Guest {
     /// The kernel's ELF image.
-    pub kernel: &'a Path,
+    pub kernel: PathBuf,
     /// The archive that it unpacks.
     pub initramfs: Vec<u8>,
     /// Virtual CPUs.
@@ -41,11 +42,14 @@ pub struct Ended {
     pub timings: Vec<String>,
     /// What the command itself wrote to the report, which is /dev/ttyS2 in the guest.
     pub notes: Vec<String>,
+    /// What the machine took of the processors.
+    pub processor: Duration,
 }
 
-impl Guest<'_> {
-    /// Boots and waits for the end. The command's output goes to standard output as it comes.
-    pub fn boot(&mut self) -> Outcome<Ended> {
+impl Guest {
+    /// Boots and waits for the end. What the command prints goes to `output` as it comes, and behind it how the machine ended, unless it
+    /// ended as it should.
+    pub fn boot(&self, output: &mut (impl Write + Send)) -> Outcome<Ended> {
         let directory = tempfile::tempdir().context(|| "cannot make a temporary directory".to_owned())?;
         let file = |name: &str| directory.path().join(name);
         fs::write(file("initramfs"), &self.initramfs).context(|| "cannot write the initramfs".to_owned())?;
@@ -61,20 +65,17 @@ impl Guest<'_> {
         qemu.args(["-chardev", "stdio,id=output,signal=off", "-serial", "chardev:output"]);
         qemu.args(["-serial", &format!("file:{}", file("kernel").display())]);
         qemu.args(["-serial", &format!("file:{}", file("report").display())]);
-        qemu.arg("-kernel").arg(self.kernel).arg("-initrd").arg(file("initramfs"));
+        qemu.arg("-kernel").arg(&self.kernel).arg("-initrd").arg(file("initramfs"));
         qemu.args(["-append", KERNEL_ARGUMENTS]);
         qemu.stdin(Stdio::null()).stdout(Stdio::piped());
 
         let mut child = spawn(&mut qemu)?;
-        let output = child.stdout.take();
-        // QEMU makes its standard output non-blocking; through a pipe of its own it cannot do that to ours.
-        let relay = thread::spawn(move || output.map(|mut pipe| io::copy(&mut pipe, &mut io::stdout())));
-        let ended = wait_until(&mut child, Instant::now() + limit + Duration::from_secs(15))?;
-        if ended.is_none() {
-            crate::process::kill_tree(&mut child);
-        }
-        let _ = relay.join();
-        let _ = io::stdout().flush();
+        let pipe = child.stdout.take();
+        let (ended, processor) = thread::scope(|scope| {
+            // QEMU makes its standard output non-blocking; through a pipe of its own it cannot do that to ours.
+            scope.spawn(|| pipe.map(|mut pipe| io::copy(&mut pipe, output)));
+            wait_apart(&mut child, Instant::now() + limit + Duration::from_secs(15))
+        })?;
 
         let report = fs::read_to_string(file("report")).unwrap_or_default();
         let lines = |mark: &str| -> Vec<String> {
@@ -85,18 +86,19 @@ impl Guest<'_> {
         let log = fs::read(file("kernel")).unwrap_or_default();
         let log = String::from_utf8_lossy(&log);
         let fault = KernelFault::find(&log);
+        let mut say = |text: &str| drop(writeln!(output, "[vm] {text}"));
         if let Some(fault) = &fault {
-            eprintln!("[vm] {fault}");
+            say(&fault.to_string());
         }
         if let Some(status) = status {
-            return Ok(Ended { status, fault, timings, notes });
+            return Ok(Ended { status, fault, timings, notes, processor });
         }
         let timed_out =
             ended.and_then(|status| status.code()).is_none_or(|code| code == i32::from(TIMED_OUT));
         let what = if timed_out { "the guest hangs" } else { "the guest died" };
-        eprintln!("[vm] {what}: it reported no status. The end of its kernel's log:");
-        eprintln!("{}", last_lines(&log, KERNEL_LOG_LINES));
-        Ok(Ended { status: if timed_out { TIMED_OUT } else { GUEST_DIED }, fault, timings, notes })
+        let end = last_lines(&log, KERNEL_LOG_LINES);
+        say(&format!("{what}: it reported no status. The end of its kernel's log:\n{end}"));
+        Ok(Ended { status: if timed_out { TIMED_OUT } else { GUEST_DIED }, fault, timings, notes, processor })
     }
 }
 
