@@ -360,6 +360,27 @@ impl Context {
         Some((key, self.inner.config.value("", key).map_or_else(String::new, ToString::to_string)))
     }
 
+    /// The names in the key `tls` that no loaded transport has, and why each names none: the setting, and what there is. None if that key names
+    /// what is to be left out.
+    pub(crate) fn unknown_transports(&self) -> Vec<(&str, String)> {
+        let tls = &self.inner.core.tls;
+        let components = self.plugins().iter().flat_map(|plugin| &plugin.components);
+        let mut known: Vec<&str> =
+            components.flat_map(|component| &component.transports).map(|it| it.name.as_str()).collect();
+        known.sort_unstable();
+        known.dedup();
+        if tls.is_negated() || known.is_empty() {
+            return Vec::new();
+        }
+        let why = |entry| {
+            let value = self.inner.config.value("", "tls").map_or_else(String::new, ToString::to_string);
+            let hint = nearest(entry, known.iter().copied())
+                .map_or_else(String::new, |name| format!("; did you mean {name:?}?"));
+            format!("no transport has this name (tls = {value}); there is {}{hint}", known.join(", "))
+        };
+        tls.unmatched(&known).into_iter().map(|entry| (entry, why(entry))).collect()
+    }
+
     /// Opens the memory domain of a resource, or takes the one that is open already.
     ///
     /// # Errors

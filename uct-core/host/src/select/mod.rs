@@ -298,8 +298,12 @@ impl Selector {
         peer.is_none_or(is_here).then_some(seconds)
     }
 
-    /// What is not open: excluded, refused, without a device, not loaded.
+    /// What is not open: unknown, excluded, refused, without a device, not loaded.
     fn add_absent(&self, candidates: &mut Vec<Candidate>) {
+        for (name, reason) in self.context.unknown_transports() {
+            let hint = "change that key; uct_info -v lists where plugins are looked for";
+            candidates.push(Candidate::named(name, rejected(Stage::Config, reason, hint)));
+        }
         for (resource, refusal) in &self.refused {
             let (reason, remedy) = split_remedy(refusal);
             let hint =

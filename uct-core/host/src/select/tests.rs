@@ -58,6 +58,24 @@ fn what_is_required_is_named_by_transport_device_or_both() {
 }
 
 #[test]
+fn a_name_in_tls_that_no_transport_has_is_a_candidate_with_the_setting() {
+    let request = Request::new(Operation::AmShort, 8);
+    let explain =
+        |tls| Selector::examine(&worker(&[("tls", tls)]), &IfaceOptions::default()).explain(&request, None);
+    let none = explain("slef");
+    let words =
+        "slef: no transport has this name (tls = slef  # program); there is self; did you mean \"self\"?; ";
+    assert!(none.why_none().starts_with(words), "{}", none.why_none());
+    assert!(
+        none.why_none().contains("self/memory: tls = slef") || none.why_none().contains("self: tls = slef")
+    );
+    assert!(explain("self,bogus").to_string().contains("REJECTED  bogus"));
+    for tls in ["self", "all", "^bogus"] {
+        assert!(!explain(tls).to_string().contains("no transport has this name"), "{tls}");
+    }
+}
+
+#[test]
 fn an_interface_needs_the_operation_and_each_further_capability() {
     let iface = worker(&[]).open("self", "memory").expect("an interface");
     let attributes = iface.attributes();

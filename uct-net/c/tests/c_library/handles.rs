@@ -143,6 +143,10 @@ fn an_option_that_is_wrong_is_named() {
         ([("tls", "tcp"), ("wiat", "spin")], "wiat"),
         ([("window", "1"), ("wait", "spin")], "window"),
         ([("connect_timeout", "soon"), ("wait", "spin")], "connect_timeout"),
+        (
+            [("tls", "psix"), ("wait", "spin")],
+            "psix: no transport has this name (tls = psix  # program); there is ",
+        ),
     ] {
         let options = options(&pairs);
         assert!(uct_net_open(options).is_null());
