@@ -82,7 +82,7 @@ ucs::config_struct! {
         /// transfers do not wait for them. The pages are the largest that the system gives. With no, each is made at its first access.
         pub populate: bool = "yes",
         /// Messages of `uct-net` of at least so many bytes are read by the receiver from the sender's memory in one operation, over a
-        /// transport whose gets are emulated those of 512 KiB and more. Shorter ones, and all with inf, are sent in parts.
+        /// transport whose gets are emulated those of 512 KiB to 1 MiB. Others, and all with inf, are sent in parts.
         pub rndv_thresh: MemSize = "256k",
         /// Most verbose messages that are printed to standard error: off, error, warn, info, debug, trace, or a filter such as
         /// `warn,uct_tcp=debug`. A program that installs a subscriber of `tracing` decides itself what is printed.

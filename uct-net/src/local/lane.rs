@@ -19,6 +19,8 @@ pub const AM_ID: AmId = AmId::new(31).unwrap();
 /// Shortest message that is read by a get which the peer's progress carries out. A shorter one is faster in parts, which are copied here but need no
 /// request.
 const CARRIED_OUT: usize = 512 << 10;
+/// Longest such message. Its receiver takes the memory before the bytes come, as much as a peer on another host may also fill with a window of messages.
+const LONGEST_CARRIED_OUT: usize = 1 << 20;
 
 /// Longest payload that is sent from the stack, where the transport takes that much inline.
 const SHORT: usize = 112;
@@ -35,8 +37,10 @@ pub(crate) struct Lane {
     fragment: usize,
     /// Longest get that is done within its call.
     at_once: usize,
-    /// How large messages are read in place.
+    /// How memory of the peer is read in place.
     pub(crate) large: Option<InPlace>,
+    /// Longest message that is read there.
+    longest_read: usize,
 }
 
 /// Reading memory of the peer in place: see [`Connection::in_place`](super::Connection::in_place).
@@ -112,7 +116,10 @@ impl HalfLane {
         let limits = &iface.attributes().am;
         let get = &iface.attributes().get;
         let native = iface.capabilities().difference(iface.emulated());
-        let from = if native.contains(Capabilities::GET_ZCOPY) { get.min_zcopy.max(1) } else { CARRIED_OUT };
+        let (from, longest_read) = match native.contains(Capabilities::GET_ZCOPY) {
+            true => (get.min_zcopy.max(1), usize::MAX),
+            false => (CARRIED_OUT, LONGEST_CARRIED_OUT),
+        };
         let can_read = iface.capabilities().contains(Capabilities::GET_ZCOPY) && from <= get.max_zcopy;
         let at_once = if native.contains(Capabilities::GET_SHORT) { get.max_short } else { 0 };
         let large = can_read.then(|| InPlace {
@@ -128,11 +135,17 @@ impl HalfLane {
             fragment: limits.max_bcopy.saturating_sub(HEADER + ENVELOPE),
             at_once,
             large,
+            longest_read,
         })
     }
 }
 
 impl Lane {
+    /// How a message of so many bytes is read in place; `None` if it is sent in parts.
+    pub(crate) fn reads(&self, length: usize) -> Option<&InPlace> {
+        self.large.as_ref().filter(|large| large.sizes.contains(&length) && length <= self.longest_read)
+    }
+
     /// The same endpoint, to another connection of the peer's.
     pub(crate) fn to(&self, peer: Token) -> Lane {
         Lane { peer, ..self.clone() }

@@ -455,6 +455,50 @@ fn a_peer_may_want_a_large_message_in_parts_and_is_sent_nothing_ahead_of_it() {
     );
 }
 
+/// Where the peer's progress carries out gets, its requests cost more than a copy of what is short, and memory for what is long is not taken ahead.
+#[test]
+fn over_tcp_messages_of_512_kilobytes_to_a_megabyte_are_offered_and_no_others() {
+    for (length, expected) in
+        [(500 << 10, raw::PART), (512 << 10, raw::OFFER), (1 << 20, raw::OFFER), ((1 << 20) + 1, raw::PART)]
+    {
+        pair(
+            support::patient(),
+            async move |_net, mut listener| {
+                let connection = listener.accept().await?.accept().await?;
+                let ended = connection.send(&vec![1; length]).within(LIMIT).await;
+                ended.map(drop).or(Ok(()))
+            },
+            async move |_net, address| {
+                let mut peer = Raw::new().call(&address, "tcp/lo").connect();
+                assert_eq!(peer.receive().expect("a message").0, expected, "{length} bytes");
+                assert_eq!(peer.send(raw::ABORT, peer.window_of_mine(), b""), Ok(()));
+                Ok(())
+            },
+        );
+    }
+}
+
+#[test]
+fn over_tcp_no_memory_is_taken_for_what_a_peer_only_offers() {
+    pair(
+        support::patient(),
+        async |_net, mut listener| {
+            let connection = listener.accept().await?.accept().await?;
+            assert_eq!(&*connection.recv().within(LIMIT).await?, b"then so");
+            Ok(())
+        },
+        async |_net, address| {
+            let mut peer = Raw::new().call(&address, "tcp/lo").connect();
+            let window = peer.window_of_mine();
+            assert_eq!(peer.send(raw::OFFER, window, &offer(4096, 60 << 20)), Ok(()));
+            assert_eq!(peer.receive().expect("an answer").0, raw::IN_PARTS);
+            assert_eq!(peer.send(raw::LAST, window, b"then so"), Ok(()));
+            peer.receive();
+            Ok(())
+        },
+    );
+}
+
 /// The error of an honest server about a peer that does so.
 fn refused(hostile: impl FnOnce(&mut raw::RawConnection) + Send + 'static) -> String {
     let (sender, receiver) = std::sync::mpsc::channel();

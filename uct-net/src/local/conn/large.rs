@@ -78,7 +78,7 @@ impl Outgoing {
 impl Lane {
     /// Registers bytes so that the peer can read them in one operation, where the transport can; they go in parts if it refuses.
     fn offer(&self, data: &mut Vec<u8>) -> TransferMode {
-        let Some(large) = self.large.as_ref().filter(|large| large.sizes.contains(&data.len())) else {
+        let Some(large) = self.reads(data.len()) else {
             return TransferMode::Parts;
         };
         let memory = match large.domain.try_register(std::mem::take(data), Access::REMOTE_GET) {
@@ -99,7 +99,7 @@ impl Lane {
 
     /// The offer of a part of the application's memory; `None` if the peer cannot read it there.
     fn offer_slice(&self, slice: &MemorySlice) -> Option<TransferMode> {
-        let large = self.large.as_ref().filter(|large| large.sizes.contains(&slice.len()))?;
+        let large = self.reads(slice.len())?;
         // Memory of another transport is copied, unless it is the net's.
         let slice = slice.for_domain(&large.domain).ok()?;
         let memory = slice.memory();
@@ -277,10 +277,8 @@ impl Conn {
 
     /// Memory for the message, and the key to the peer's; an error is the reason why not.
     fn prepare(self: &Rc<Conn>, lane: &Lane, offer: &Offer) -> Result<Read, String> {
-        let large = lane.large.as_ref().ok_or("this side's transport does not read memory in place")?;
-        if !large.sizes.contains(&offer.length()) {
-            return Err(format!("{} bytes cannot be read in one operation", offer.length()));
-        }
+        let unread = || format!("this side's transport does not read {} bytes in place", offer.length());
+        let large = lane.reads(offer.length()).ok_or_else(unread)?;
         let key = large.domain.unpack(&offer.place.key).map_err(|refused| refused.to_string())?;
         let bytes = self.large.worker.buffers().try_take_filled(offer.length());
         let bytes = bytes.map_err(|_| format!("there is no memory for {} bytes", offer.length()))?;

@@ -22,9 +22,7 @@ impl Conn {
             return None;
         }
         let lane = self.lane.get()?;
-        if !lane.large.as_ref()?.sizes.contains(&length) {
-            return None;
-        }
+        lane.reads(length)?;
         let kept = {
             let mut state = self.state.borrow_mut();
             // One that is ahead may have the memory.
