@@ -219,7 +219,7 @@ pub(crate) fn tcp_hello_seeds() -> Vec<Vec<u8>> {
     let hello = |kind: u8| {
         let mut hello = [0; 112];
         hello[..4].copy_from_slice(b"UCTt");
-        hello[4] = 3;
+        hello[4] = 4;
         hello[6] = kind;
         for (at, value) in [
             (8, 1),

@@ -225,7 +225,7 @@ fn a_peer_of_another_version_is_named_on_both_sides() {
         have += stranger.read(&mut answer[have..]).unwrap_or(0);
         have == HELLO
     });
-    assert_eq!(answer[..8], *b"UCTt\x03\x00\x03\x00", "a refusal that names this side's version");
+    assert_eq!(answer[..8], *b"UCTt\x04\x00\x03\x00", "a refusal that names this side's version");
 }
 
 #[test]

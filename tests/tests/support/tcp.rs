@@ -145,7 +145,7 @@ impl Default for Greeting {
 impl Greeting {
     pub fn bytes(&self) -> [u8; HELLO] {
         let mut hello = [0; HELLO];
-        hello[..8].copy_from_slice(b"UCTt\x03\x00\x01\x00");
+        hello[..8].copy_from_slice(b"UCTt\x04\x00\x01\x00");
         hello[16..24].copy_from_slice(&self.sender.to_le_bytes());
         hello[24..32].copy_from_slice(&self.key.to_le_bytes());
         hello[32..40].copy_from_slice(&self.token.to_le_bytes());

@@ -111,7 +111,7 @@ struct Request {
     slot: u32,
 }
 
-const SIZE: usize = 256 << 10;
+const SIZE: usize = 512 << 10;
 /// Bytes of a receive buffer, in the tests about where it ends.
 const BUFFER: usize = 16 << 10;
 
@@ -272,7 +272,7 @@ fn requests_that_contradict_themselves_end_their_connection_and_touch_nothing() 
         ),
         (
             "a get of more than an answer holds",
-            |good| Request { opcode: 2, length: (64 << 10) + 1, ..good.clone() }.with(&[]),
+            |good| Request { opcode: 2, length: (256 << 10) + 1, ..good.clone() }.with(&[]),
             "requests more",
         ),
         (
