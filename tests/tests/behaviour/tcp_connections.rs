@@ -214,7 +214,7 @@ fn a_peer_of_another_version_is_named_on_both_sides() {
     stream.unwrap().0.write_all(b"UCTt\x63\x00\x02\x00").unwrap();
     drive(&[&a], || !failures.borrow().is_empty());
     let reason = failures.borrow()[0].1.clone();
-    assert!(reason.contains("version 99") && reason.contains("version 3"), "{reason}");
+    assert!(reason.contains("version 99") && reason.contains("version 4"), "{reason}");
     assert_eq!(ep.am_short(ID, 1, b""), Err(Error::UNREACHABLE));
 
     let mut stranger = TcpStream::connect(a.socket()).unwrap();
