@@ -3,13 +3,15 @@
 use std::cmp::Ordering as Order;
 use std::ffi::c_void;
 use std::ptr;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicI32, AtomicU32, AtomicU64, Ordering};
 
 use ucs::Error;
 use ucs::memory::allocate::Method;
 use uct_abi::{
-    UCT_ERR_BUSY, UCT_ERR_NO_MEMORY, UCT_ERR_NO_RESOURCE, UCT_ERR_UNSUPPORTED, UCT_MD_ALLOC,
-    UCT_MD_NEED_RKEY, UCT_MD_REG, UCT_OK, UctMdAttr, UctMemh, UctRkey, UctStatus, UctText, UctWindow,
+    UCT_ADVICE_NORMAL, UCT_ADVICE_WILLNEED, UCT_ERR_BUSY, UCT_ERR_NO_MEMORY, UCT_ERR_NO_RESOURCE,
+    UCT_ERR_UNSUPPORTED, UCT_MD_ALLOC, UCT_MD_NEED_RKEY, UCT_MD_REG, UCT_OK, UctMdAttr, UctMemh, UctRkey,
+    UctStatus, UctText, UctWindow,
 };
 
 use super::*;
@@ -29,6 +31,16 @@ struct Fake {
     deregister: AtomicI32,
     /// Registrations that have not ended.
     registered: AtomicU32,
+    /// What was asked about registrations: the question, the number of the registration, the bytes and the flags.
+    asked: Mutex<Vec<Asked>>,
+}
+
+type Asked = (&'static str, usize, usize, usize, u32);
+
+impl Fake {
+    fn note(&self, asked: Asked) {
+        self.asked.lock().expect("nobody panics meanwhile").push(asked);
+    }
 }
 
 const BASE: u64 = 0x1000;
@@ -56,22 +68,26 @@ unsafe extern "C" fn query_fake(md: *mut UctMd, attr: *mut UctMdAttr) -> UctStat
 
 unsafe extern "C" fn register(
     md: *mut UctMd,
-    _: *mut c_void,
-    _: usize,
-    _: u32,
+    address: *mut c_void,
+    length: usize,
+    flags: u32,
     memh: *mut *mut UctMemh,
     _: *mut UctText,
 ) -> UctStatus {
     // SAFETY: the domain is a fake.
-    unsafe { fake(md) }.registered.fetch_add(1, Ordering::Relaxed);
+    let fake = unsafe { fake(md) };
+    fake.registered.fetch_add(1, Ordering::Relaxed);
+    let number = 1 + fake.asked.lock().expect("nobody panics meanwhile").len();
+    fake.note(("register", number, address.addr(), length, flags));
     // SAFETY: the caller's place for the answer.
-    unsafe { *memh = ptr::without_provenance_mut(1) };
+    unsafe { *memh = ptr::without_provenance_mut(number) };
     UCT_OK
 }
 
-unsafe extern "C" fn deregister(md: *mut UctMd, _: *mut UctMemh) -> UctStatus {
+unsafe extern "C" fn deregister(md: *mut UctMd, memh: *mut UctMemh) -> UctStatus {
     // SAFETY: the domain is a fake.
     let fake = unsafe { fake(md) };
+    fake.note(("deregister", memh.addr(), 0, 0, 0));
     let status = fake.deregister.load(Ordering::Relaxed);
     fake.registered.fetch_sub(u32::from(status == UCT_OK), Ordering::Relaxed);
     status
@@ -88,11 +104,22 @@ unsafe extern "C" fn allocate(
     UCT_ERR_NO_MEMORY
 }
 
-unsafe extern "C" fn advise(_: *mut UctMd, _: *mut UctMemh, _: *mut c_void, _: usize, _: u32) -> UctStatus {
+unsafe extern "C" fn advise(
+    md: *mut UctMd,
+    memh: *mut UctMemh,
+    address: *mut c_void,
+    length: usize,
+    advice: u32,
+) -> UctStatus {
+    // SAFETY: the domain is a fake.
+    unsafe { fake(md) }.note(("advise", memh.addr(), address.addr(), length, advice));
     UCT_OK
 }
 
-unsafe extern "C" fn pack(_: *mut UctMd, _: *mut UctMemh, _: *mut u8) -> UctStatus {
+/// The key is the number of the registration.
+unsafe extern "C" fn pack(_: *mut UctMd, memh: *mut UctMemh, buffer: *mut u8) -> UctStatus {
+    // SAFETY: the keys of those that are asked have a byte at least.
+    unsafe { *buffer = memh.addr() as u8 };
     UCT_OK
 }
 
@@ -171,6 +198,7 @@ fn open(flags: u64, rkey_packed_size: usize, method: AllocMethod) -> (&'static F
         released: AtomicU32::new(0),
         deregister: AtomicI32::new(UCT_OK),
         registered: AtomicU32::new(0),
+        asked: Mutex::default(),
     }));
     let raw = ptr::from_ref(fake).cast_mut().cast();
     (
@@ -435,6 +463,29 @@ fn a_part_of_memory_is_copied_from_where_it_begins_and_block_behind_block() {
     assert_eq!((blocks.len(), blocks.is_empty()), (6, false));
     let nothing = memory.slice(20..);
     assert_eq!((nothing.to_vec(), nothing.is_empty()), (vec![], true));
+}
+
+#[test]
+fn what_is_asked_about_memory_names_its_registration_and_the_bytes_that_are_meant() {
+    let (fake, md) = registering();
+    let [other, memory] =
+        [16, 8].map(|length| md.register(vec![7; length], Access::REMOTE_GET).expect("memory"));
+    let handles = [crate::raw::memh(&memory), memory.slice(3..).iov().memh];
+    assert_eq!(handles.map(|handle| handle.addr()), [2; 2]);
+    assert_eq!([&other, &memory].map(|memory| memory.packed_key()), [Ok(vec![1]), Ok(vec![2])]);
+    let [before, start] = [&other, &memory].map(|memory| memory.as_ptr().addr());
+    assert_eq!([memory.advise(3, 4, true), memory.advise(0, 8, false)], [Ok(()); 2]);
+    drop((memory, other));
+    let flags = Access::REMOTE_GET.bits();
+    let expected = [
+        ("register", 1, before, 16, flags),
+        ("register", 2, start, 8, flags),
+        ("advise", 2, start + 3, 4, UCT_ADVICE_WILLNEED),
+        ("advise", 2, start, 8, UCT_ADVICE_NORMAL),
+        ("deregister", 2, 0, 0, 0),
+        ("deregister", 1, 0, 0, 0),
+    ];
+    assert_eq!(*fake.asked.lock().expect("nobody panics meanwhile"), expected);
 }
 
 /// How many registrations each of the domains has.
