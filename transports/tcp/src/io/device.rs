@@ -173,7 +173,81 @@ fn system(error: ucs::sys::SystemError) -> Failure {
 
 #[cfg(test)]
 mod tests {
-    use super::is_nameable;
+    use std::net::IpAddr;
+
+    use ucs::sys::net::Speed;
+
+    use super::*;
+
+    /// A device with a reported speed of so many megabits and these addresses, each with the link that it is valid on.
+    fn device(kind: Kind, megabits: u32, mtu: u32, addresses: &[(&str, u32)]) -> net::Device {
+        net::Device {
+            name: "eth9".to_owned(),
+            index: 9,
+            kind,
+            is_up: true,
+            is_running: true,
+            speed: Speed { megabits, origin: Origin::Reported },
+            mtu,
+            addresses: addresses
+                .iter()
+                .map(|(address, scope_id)| net::Address {
+                    address: address.parse().unwrap(),
+                    prefix_length: 24,
+                    scope_id: *scope_id,
+                })
+                .collect(),
+            numa_node: None,
+            driver: None,
+            pci_path: None,
+        }
+    }
+
+    #[test]
+    fn a_device_costs_what_its_speed_less_headers_and_its_kind_say() {
+        let figures = |kind, megabits, mtu| {
+            let device = device(kind, megabits, mtu, &[]);
+            let (bandwidth, latency) =
+                (bandwidth(&device, Bandwidth::AUTO), latency(&device, Time::from_seconds(0.0)));
+            assert_eq!([bandwidth.origin, latency.origin], [UCT_ORIGIN_DEVICE, UCT_ORIGIN_MODEL]);
+            [bandwidth.value / 1e5, latency.value * 1e9].map(|figure| figure.round() as u32)
+        };
+        // Of each packet 52 bytes are headers of IPv4 and TCP, and 38 more are on the wire: 1448 of 1538, 8948 of 9038.
+        assert_eq!(figures(Kind::Physical, 10_000, 1500), [11_769, 8623]);
+        assert_eq!(figures(Kind::Physical, 10_000, 9000), [12_376, 8623]);
+        assert_eq!(figures(Kind::Wireless, 80, 1500), [94, 23_900]);
+        // Software has no wire, and loopback no packets.
+        assert_eq!(figures(Kind::Virtual, 10_000, 1500), [11_769, 2500]);
+        assert_eq!(figures(Kind::Loopback, 10_000, 1500), [12_500, 2500]);
+        // A nonsensical size of packets leaves a bandwidth.
+        assert_eq!(figures(Kind::Physical, 10_000, 10)[0], 1250);
+    }
+
+    #[test]
+    fn families_are_tried_in_their_order_and_addresses_of_one_link_come_last() {
+        let both = families(&["INET6".to_owned(), "inet".to_owned(), "inet6".to_owned()]).unwrap();
+        assert_eq!(both, [Family::V6, Family::V4]);
+        for (names, words) in
+            [(vec!["inet5".to_owned()], "\"inet5\", expected inet or inet6"), (vec![], "empty")]
+        {
+            let refused = families(&names).unwrap_err().to_string();
+            assert!(refused.contains(words), "{refused}");
+        }
+        let device = device(
+            Kind::Physical,
+            1,
+            1500,
+            &[("fe80::1", 9), ("10.0.0.1", 0), ("fd00::1", 0), ("10.0.0.2", 0)],
+        );
+        let chosen = |families: &[Family]| -> Vec<String> {
+            addresses(&device, families).iter().map(|own| socket_address(own, 7).to_string()).collect()
+        };
+        assert_eq!(chosen(&both), ["[fd00::1]:7", "10.0.0.1:7"]);
+        assert_eq!(chosen(&[Family::V4]), ["10.0.0.1:7"]);
+        let link: IpAddr = "fe80::1".parse().unwrap();
+        let own = net::Address { address: link, prefix_length: 64, scope_id: 9 };
+        assert_eq!(socket_address(&own, 7).to_string(), "[fe80::1%9]:7");
+    }
 
     #[test]
     fn a_device_that_nobody_can_name_in_a_list_is_left_out() {

@@ -115,4 +115,39 @@ mod tests {
             assert!(refusal.contains(&other[0].to_string()) && refusal.contains("af_prio"), "{refusal}");
         }
     }
+
+    #[test]
+    fn loopback_leads_to_its_own_machine_and_network_namespace_only() {
+        let devices = net::devices().unwrap();
+        let device = devices.iter().find(|device| device.is_loopback()).expect("the loopback device");
+        let families = [Family::V4];
+        let here = address(device);
+        let peer = IfaceAddress { id: 1, key: 2, sockets: vec!["127.0.0.1:7".parse().unwrap()] };
+        let found = |there: DeviceAddress, scope| path((device, &here), &families, &there, &peer, scope);
+        let local = found(here, Scope::Device).expect("a way");
+        assert_eq!((local.peer, local.source), (peer.sockets[0], None));
+
+        let elsewhere = DeviceAddress { namespace: here.namespace ^ 1, ..here };
+        let far = DeviceAddress { host: here.host.map(|byte| byte ^ 1), ..here };
+        for (there, words) in [
+            (elsewhere, "loopback device of another network namespace"),
+            (far, "loopback device of another machine"),
+            (
+                DeviceAddress { is_loopback: false, ..elsewhere },
+                "reaches this machine and network namespace only",
+            ),
+            (DeviceAddress { is_loopback: false, ..far }, "reaches this machine and network namespace only"),
+        ] {
+            let refusal = found(there, Scope::Network).err().expect("no way");
+            assert!(refusal.contains(words), "{refusal}");
+        }
+
+        let peer = IfaceAddress { sockets: vec!["10.9.8.7:7".parse().unwrap()], ..peer };
+        let found = |scope| path((device, &here), &families, &here, &peer, scope);
+        assert_eq!(
+            found(Scope::Device).err(),
+            Some(format!("10.9.8.7 is not in the network of {}", device.name))
+        );
+        assert!(found(Scope::Network).is_ok(), "all that this machine listens on");
+    }
 }
