@@ -258,6 +258,30 @@ mod tests {
     }
 
     #[test]
+    fn room_is_needed_of_a_source_that_waits_itself_and_of_all_while_another_could_be_served() {
+        let (mut announced, [a, b, c]) = (announced("8m", "0"), sources());
+        let needed = |announced: &Announced| [a, b, c].map(|source| announced.is_needed(source));
+        assert_eq!(announced.begin_search(1), Err(Deadline::NEVER), "nobody waits");
+        let _rooms: Vec<_> = (0..4).map(|number| announced.ask(id(number), a, MESSAGE).unwrap()).collect();
+        assert_eq!(needed(&announced), [false; 3]);
+        assert_eq!(announced.ask(id(4), a, MESSAGE), None);
+        assert_eq!(needed(&announced), [true, false, false], "only its own would serve it");
+        assert_eq!(announced.ask(id(5), b, 4 * MESSAGE), None);
+        assert_eq!(needed(&announced), [true; 3], "room of any source would serve it");
+        announced.stop_waiting(id(5), b);
+        assert_eq!(needed(&announced), [true, false, false]);
+
+        assert_eq!(announced.begin_search(1), Ok(()));
+        assert_eq!(announced.begin_search(1), Err(announced.next_search()), "not again at once");
+        assert_ne!(announced.next_search(), Deadline::NEVER);
+        announced.stop_waiting(id(4), a);
+        assert_eq!(
+            (needed(&announced), announced.begin_search(u64::MAX)),
+            ([false; 3], Err(Deadline::NEVER))
+        );
+    }
+
+    #[test]
     fn sources_that_have_nothing_are_forgotten() {
         let (mut announced, [a, ..]) = (announced("4m", "0"), sources());
         let room = announced.ask(id(1), a, 2 * MESSAGE).unwrap();
