@@ -259,3 +259,83 @@ pub unsafe extern "C" fn ibv_query_pkey(
     unsafe { pkey.write(crate::engine::wire::DEFAULT_PKEY.to_be()) };
     0
 }
+
+#[cfg(test)]
+mod tests {
+    use std::mem::MaybeUninit;
+    use std::ptr::null_mut;
+
+    use super::*;
+    use crate::abi::{ibv_free_device_list, ibv_get_device_guid, ibv_get_device_list};
+
+    /// A place for a structure of integers.
+    fn blank<T>() -> T {
+        // SAFETY: the test uses it for C's structures of integers, for which zero is a value.
+        unsafe { MaybeUninit::zeroed().assume_init() }
+    }
+
+    #[test]
+    fn a_device_reports_itself_and_its_one_port_and_nothing_else() {
+        let mut count = 0;
+        // SAFETY: the count is a place for an integer.
+        let list = unsafe { ibv_get_device_list(&raw mut count) };
+        assert_eq!(count, 1);
+        // SAFETY: the list has one device.
+        let device = unsafe { *list };
+        // SAFETY: it came from the call above.
+        unsafe { ibv_free_device_list(list) };
+        // SAFETY: a device is never freed.
+        let opened = unsafe { ibv_open_device(device) };
+        assert_ne!(opened, null_mut());
+
+        // SAFETY: as above.
+        let number = u64::from_be(unsafe { ibv_get_device_guid(device) });
+        let process = u64::from(std::process::id());
+        assert_eq!((number >> 24, number & 0xff_ffff), (0x02_0000_fffe, process & 0xff_ffff), "{number:#x}");
+        let mut device: ibv_device_attr = blank();
+        // SAFETY: the context is open, and the place one for the attributes.
+        assert_eq!(unsafe { ibv_query_device(opened, &raw mut device) }, 0);
+        assert_eq!([device.node_guid, device.sys_image_guid], [number.to_be(); 2]);
+        assert_eq!((device.phys_port_cnt, device.max_pkeys, device.atomic_cap), (1, 1, IBV_ATOMIC_HCA));
+        let flags = [IBV_DEVICE_RC_RNR_NAK_GEN, IBV_DEVICE_PORT_ACTIVE_EVENT, IBV_DEVICE_SYS_IMAGE_GUID];
+        assert_eq!(device.device_cap_flags, flags.iter().sum());
+
+        for port in [0, 1, 2] {
+            let (mut attr, mut gid, mut key): (ibv_port_attr, ibv_gid, u16) = (blank(), blank(), 0);
+            // SAFETY: the context is open, and each place one of its kind.
+            let found = unsafe { ibv_query_port(opened, port, &raw mut attr) };
+            for index in [-1, 0, 1] {
+                // SAFETY: as above.
+                let of_gid = unsafe { ibv_query_gid(opened, port, index, &raw mut gid) };
+                // SAFETY: as above.
+                let of_key = unsafe { ibv_query_pkey(opened, port, index, &raw mut key) };
+                let expected = if (port, index) == (1, 0) { 0 } else { -1 };
+                assert_eq!([of_gid, of_key], [expected; 2], "port {port}, index {index}");
+            }
+            if port != 1 {
+                assert_eq!(found, libc::EINVAL, "port {port}");
+                continue;
+            }
+            assert_eq!((found, attr.state, attr.phys_state), (0, IBV_PORT_ACTIVE, 5));
+            assert_eq!((attr.link_layer, attr.active_mtu), (IBV_LINK_LAYER_ETHERNET, IBV_MTU_4096));
+            assert_eq!((attr.gid_tbl_len, attr.pkey_tbl_len, key), (1, 1, 0xffff));
+            assert_eq!(attr.port_cap_flags, IBV_PORT_IP_BASED_GIDS + IBV_PORT_CM_SUP);
+            let mut entries: [ibv_gid_entry; 2] = blank();
+            let (places, size) = (entries.as_mut_ptr(), size_of::<ibv_gid_entry>());
+            for (room, flags, size, expected) in
+                [(2, 0, size, 1), (0, 0, size, 0), (2, 1, size, -22), (2, 0, size - 1, -22)]
+            {
+                // SAFETY: there is room for two entries.
+                let found = unsafe { ibv_query_gid_table(opened, places, room, flags, size) };
+                assert_eq!(found, expected, "room {room}, flags {flags}, {size} bytes");
+            }
+            assert_eq!(
+                (entries[0].gid.raw, entries[0].gid_type, entries[0].port_num),
+                (gid.raw, IBV_GID_TYPE_ROCE_V2, 1)
+            );
+            assert_eq!(entries[1].port_num, 0, "there is one");
+        }
+        // SAFETY: it is open, has no objects, and is not used later.
+        assert_eq!(unsafe { ibv_close_device(opened) }, 0);
+    }
+}
