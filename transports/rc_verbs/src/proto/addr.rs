@@ -126,6 +126,25 @@ mod tests {
         assert!(EpAddress::parse(&larger.pack()).unwrap_err().contains("32768 messages"));
     }
 
+    #[test]
+    fn queue_pairs_and_packets_have_numbers_of_24_bits_and_a_peer_has_a_window_and_buffers() {
+        const MOST: u32 = 0xff_ffff;
+        for (qp, psn) in [(1, 0), (MOST, MOST)] {
+            let address = EpAddress { qp, psn, window: 1, seg_size: 1, ..ADDRESS };
+            assert_eq!(EpAddress::parse(&address.pack()), Ok(address));
+        }
+        for (refused, words) in [
+            (EpAddress { qp: 0, ..ADDRESS }, "24 bits"),
+            (EpAddress { qp: MOST + 1, psn: 0, ..ADDRESS }, "24 bits"),
+            (EpAddress { qp: 1, psn: MOST + 1, ..ADDRESS }, "24 bits"),
+            (EpAddress { window: 0, ..ADDRESS }, "window or segment size is 0"),
+            (EpAddress { seg_size: 0, ..ADDRESS }, "window or segment size is 0"),
+        ] {
+            let reason = EpAddress::parse(&refused.pack()).unwrap_err();
+            assert!(reason.contains(words), "{refused:?}: {reason}");
+        }
+    }
+
     proptest! {
         #![proptest_config(crate::property::config())]
 
