@@ -1,6 +1,6 @@
 //! How many receive buffers a connection takes: few, until its sender is held up.
 
-use crate::support::{Side, connect, context, devices, until};
+use crate::support::{PATIENCE, Side, connect, context, devices, until};
 
 /// A counter of the transport.
 fn counter(side: &Side, name: &str) -> u64 {
@@ -69,4 +69,24 @@ fn messages_that_take_turns_carry_all_grants() {
     }
     until(&left, &right, "the messages", || right.received.get() == 400);
     assert!(counter(&right, "credit_updates") > 0);
+}
+
+#[test]
+fn each_received_message_counts_as_progress() {
+    let Some((_turn, names)) = devices() else { return };
+    let context = context(&[]);
+    let (left, right) =
+        (Side::new(&context, &names[0]), Side::new(&context, names.last().expect("a device")));
+    let (near, far) = connect(&left, &right);
+    // The receiver also looks for completions of its own sends, now and then instead of messages.
+    for message in 1..=64 {
+        near.send(&left.worker).expect("a send");
+        let mut counted = 0;
+        let has_come = left.worker.progress_until(PATIENCE, || {
+            counted = right.worker.progress();
+            right.received.get() == message
+        });
+        assert!(has_come && counted > 0, "message {message}: {has_come}, counted {counted}");
+    }
+    drop((near, far));
 }
