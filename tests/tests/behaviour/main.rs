@@ -18,6 +18,7 @@ mod skip;
 #[path = "../support/tcp.rs"]
 mod support;
 
+mod attributes;
 mod edges;
 mod few_resources;
 mod idle_interfaces;
