@@ -22,7 +22,7 @@ const LIMIT: Duration = Duration::from_secs(300);
 
 /// Measures, prints the table, fails if a figure is above the ceiling.
 pub fn run(workspace: &Workspace) -> Outcome {
-    let built = workspace.build_measured()?;
+    let built = workspace.build_measured(PROGRAM)?;
     let program = built.program(PROGRAM)?;
     let mut table = Table::new();
     table.load_style(UTF8_FULL_CONDENSED);

@@ -87,7 +87,7 @@ pub fn run(workspace: &Workspace, options: &Options) -> Outcome {
     let path = workspace.root().join(CEILINGS);
     let text = fs::read_to_string(&path).context(|| format!("cannot read {}", path.display()))?;
     let ceilings: Ceilings = toml::from_str(&text).context(|| path.display().to_string())?;
-    let built = workspace.build_measured()?;
+    let built = workspace.build_measured(PROGRAM)?;
     let program = built.program(PROGRAM)?;
     workspace.run_build(&mut plugins(workspace))?;
     let list = output(command(program).arg("--list"), LIMIT)?;
