@@ -69,7 +69,7 @@ mod hold {
 /// of one behind the other are not copied.
 const BEHIND_DIRECT: usize = 512;
 /// Steps of a series in one receive: a frame takes two, one for its head and one for its data.
-const SERIES: usize = 16;
+const LONGEST_SERIES: usize = 16;
 /// A large message of which nothing comes is given up where room is lacking: after so long,
 const SLOW_AFTER: Duration = Duration::from_secs(1);
 /// and if less than so many bytes have come each second.
@@ -112,7 +112,7 @@ impl Conn {
     /// As long as large frames follow one another, up to a limit.
     fn receive_series(self: &Rc<Self>, shared: &Shared) -> Received {
         let mut received = NOTHING;
-        for _ in 0..SERIES {
+        for _ in 0..LONGEST_SERIES {
             let Received { count, any } = self.receive_next(shared);
             received = Received { count: received.count + count, any: received.any || any };
             if !any || self.hold.get() & hold::SERIES == 0 {
