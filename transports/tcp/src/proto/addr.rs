@@ -15,7 +15,7 @@
 //! | bytes | what |
 //! |---|---|
 //! | 0..2 | `ti` |
-//! | 2 | version of the address |
+//! | 2 | version of the wire: peers of other versions are not reachable, and the reason names both |
 //! | 3 | number of sockets, 1 or 2 |
 //! | 4..12 | random id of the interface, its name |
 //! | 12..20 | random key of the interface, which admits a connection: only peers that have the address have it |
@@ -27,6 +27,8 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use ucs::record::Format;
 
+use super::wire;
+
 /// Bytes of a device address.
 pub(crate) const DEVICE: usize = 28;
 /// Bytes of an interface address.
@@ -37,11 +39,14 @@ pub(crate) const EP: usize = 68;
 /// Bytes of a socket's address.
 pub(crate) const SOCKET: usize = 20;
 
-const VERSION: u8 = 2;
+/// Version of device addresses.
+const DEVICE_VERSION: u8 = 2;
+/// Of interface addresses, whose layout changes with it.
+const IFACE_VERSION: u8 = wire::VERSION as u8;
 const DEVICE_FORMAT: Format =
-    Format { name: "device address of tcp", magic: b"td", version: Some(VERSION), length: DEVICE };
+    Format { name: "device address of tcp", magic: b"td", version: Some(DEVICE_VERSION), length: DEVICE };
 const IFACE_FORMAT: Format =
-    Format { name: "interface address of tcp", magic: b"ti", version: Some(VERSION), length: IFACE };
+    Format { name: "interface address of tcp", magic: b"ti", version: Some(IFACE_VERSION), length: IFACE };
 /// It begins as the interface address that it begins with.
 const EP_FORMAT: Format = Format { name: "endpoint address of tcp", magic: b"", version: None, length: EP };
 
@@ -193,7 +198,8 @@ mod tests {
         assert!(
             changed(0, b'x').contains("not a interface") || changed(0, b'x').contains("interface address")
         );
-        assert!(changed(2, 9).contains("version 9"));
+        let versions = format!("version 9, this side knows version {}", wire::VERSION);
+        assert!(changed(2, 9).contains(&versions), "{}", changed(2, 9));
         assert!(changed(3, 3).contains("3 sockets"));
         assert!(changed(20, 5).contains("family 5"));
         assert!(changed(3, 1).contains("behind the last socket"));
