@@ -89,7 +89,7 @@ impl Conn {
         if !is_long || !self.ready.get() {
             return self.send_frame(shared, head, iov);
         }
-        let fill = self.fill(head.len(), iov.blocks().next().map_or(ptr::null(), |(start, _)| start));
+        let fill = self.fill(head.len(), iov.blocks());
         // SAFETY: the memory of the vector is readable for this call.
         let blocks = || iov.blocks().map(|(start, length)| unsafe { Memory::new(start, length) });
         let zeros = Memory::from(&ZEROS[..padded(bytes) - bytes]);
@@ -310,7 +310,7 @@ impl Conn {
         if is_small && (self.send_frame(shared, head, data).is_ok() || self.error().is_some()) {
             return;
         }
-        let fill = self.fill(head.len(), data.start());
+        let fill = self.fill(head.len(), [(data.start().cast_mut(), data.length())]);
         let parts = [fill.into(), head.into(), data, zeros];
         let mut sent = 0;
         if !self.has_queued() && self.state.get() == State::Established {
@@ -384,7 +384,7 @@ impl Conn {
         let mut fill = [].as_slice();
         let mut sent = 0;
         if self.ready.get() && (self.sent_epoch.get() != shared.epoch() || !is_collected) {
-            fill = self.fill(head.len(), iov.blocks().next().map_or(ptr::null(), |(start, _)| start));
+            fill = self.fill(head.len(), iov.blocks());
             let mut pieces = Pieces::new();
             pieces.add(fill);
             pieces.add(head);
@@ -419,9 +419,19 @@ impl Conn {
         Ok(Outcome::InProgress)
     }
 
-    /// What is sent ahead of a head, so that the system is fast to copy the data that follow it.
-    fn fill(&self, head: usize, data: *const u8) -> &'static [u8] {
-        if self.has_feature(FEATURE_FILL) { fill::ahead_of(head, data.addr()) } else { &[] }
+    /// What is sent ahead of a head, so that the system is fast to copy the longest of the blocks that follow it.
+    fn fill(&self, head: usize, blocks: impl IntoIterator<Item = (*mut u8, usize)>) -> &'static [u8] {
+        if !self.has_feature(FEATURE_FILL) {
+            return &[];
+        }
+        let (mut end, mut longest) = (head, (head, 0, 0));
+        for (start, length) in blocks {
+            if length > longest.2 {
+                longest = (end, start.addr(), length);
+            }
+            end += length;
+        }
+        fill::ahead_of(longest.0, longest.1)
     }
 
     /// Sends queued data until the socket is full. Progress runs the completions.

@@ -274,6 +274,33 @@ fn data_that_begin_a_page_come_behind_fill_if_the_peer_understands_it() {
 }
 
 #[test]
+fn fill_moves_the_longest_block_of_a_frame() {
+    let data = pattern(6 * 4096);
+    let page = &data[data.as_ptr().align_offset(4096)..][..5 * 4096];
+    for ahead in [0, 5, 16, 23, 24, 31, 100] {
+        let blocks = entries(&[&data[..ahead], page, &data[..3]]);
+        let payload = [&data[..ahead], page, &data[..3]].concat();
+        let head = frame_header(9, payload.len()).to_ne_bytes();
+        for in_place in [false, true] {
+            let bed = Bed::new(&[]);
+            bed.conn.features.set(FEATURE_FILL as u8);
+            bed.iface.shared.next_epoch();
+            if in_place {
+                bed.conn.send_vector(&bed.iface.shared, &head, vector(&blocks), 1, None).unwrap();
+            } else {
+                bed.conn.send_gathered(&bed.iface.shared, &head, vector(&blocks)).unwrap();
+            }
+            let (came, frame) = (bed.read(), frame(9, &payload));
+            let fill = came.len() - frame.len();
+            assert!(came[fill..] == frame, "{ahead} bytes ahead");
+            let place = (fill + head.len() + ahead) % 4096;
+            assert!(!(1..32).contains(&place), "{ahead} bytes ahead: at {place} of a page");
+            assert_eq!(fill == 0, head.len() + ahead >= 32, "{ahead} bytes ahead: {fill} bytes of fill");
+        }
+    }
+}
+
+#[test]
 fn a_vector_ends_when_its_last_byte_has_left_or_when_it_is_cancelled() {
     let bed = Bed::new(&[("tx_queue_size", "1m")]);
     let (data, mut endings, mut sent) = (pattern(30_003), [Ending::new(), Ending::new()], Vec::new());
