@@ -17,6 +17,9 @@ use ucs::{Error, Result};
 const HEAD: usize = 64;
 /// Every payload begins at a multiple of this.
 const ALIGNMENT: usize = 8;
+/// Data begin no earlier in a buffer. What the system receives lies behind what it has sent before, at the first bytes of a page most often, and
+/// many processors copy slowly to a place that is a little further within its page: see [`fill`](crate::proto::fill).
+const FIRST: usize = 2048;
 /// Receive buffers that a pool keeps for the next use.
 const SPARE: usize = 8;
 /// Send buffers that a pool keeps. Each connection may need one at a time, and a new one has to be mapped.
@@ -45,7 +48,7 @@ pub(crate) struct RxBuffer(NonNull<Head>);
 pub(crate) struct RxPool {
     /// Size and alignment of a buffer, a power of two.
     size: usize,
-    /// Where data begin: behind the head and the headroom of the first message.
+    /// Where data begin: behind the head and the headroom of the first message, and not before [`FIRST`].
     start: usize,
     free: RefCell<Vec<RxBuffer>>,
     /// For the next message that is too large for a buffer of the pool.
@@ -108,10 +111,10 @@ impl RxBuffer {
 impl RxPool {
     /// A pool of buffers of `size` bytes, a power of two, whose first message has `headroom` writable bytes ahead.
     pub(crate) fn new(size: usize, headroom: usize) -> RxPool {
-        debug_assert!(size.is_power_of_two() && size > HEAD + headroom);
+        debug_assert!(size.is_power_of_two() && size > FIRST.max(HEAD + headroom));
         RxPool {
             size,
-            start: (HEAD + headroom).next_multiple_of(ALIGNMENT),
+            start: (HEAD + headroom).max(FIRST).next_multiple_of(ALIGNMENT),
             free: RefCell::default(),
             large: Cell::new(None),
         }
@@ -303,6 +306,15 @@ mod tests {
         unsafe { pool.release_kept(data) };
         assert!(pool.get().unwrap() == buffer, "the buffer is used again");
         pool.release(buffer);
+    }
+
+    #[test]
+    fn what_was_sent_behind_little_is_not_received_a_little_further_within_a_page() {
+        let pool = RxPool::new(16_384, 0);
+        for sent_before in 0..2000 {
+            let distance = (pool.start() + 4096 - sent_before) % 4096;
+            assert!(!(1..32).contains(&distance), "behind {sent_before} bytes: {distance}");
+        }
     }
 
     #[test]
