@@ -1,6 +1,7 @@
 """The classes of `uct`: messages, limits, errors, threads."""
 
 import array
+import contextlib
 import gc
 import pickle
 import threading

@@ -15,10 +15,17 @@ pub(crate) trait Part {
 /// Why a part is not added.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Refused {
-    /// The message is longer than it may be.
-    TooLong,
+    TooLong(TooLong),
     /// The system has no memory for it.
     NoMemory,
+}
+
+/// A message is longer than it may be.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct TooLong {
+    pub(crate) length: usize,
+    /// Whether this is its length; more follows otherwise.
+    pub(crate) is_all: bool,
 }
 
 /// The parts of one message so far. It takes the memory of what has arrived, not of what was announced: nothing is.
@@ -48,21 +55,27 @@ impl Assembly {
 
     /// Adds a part.
     pub(crate) fn part(&mut self, part: &(impl Part + ?Sized), limit: usize) -> Result<(), Refused> {
-        self.put_together(part, limit).map(|bytes| self.bytes = Some(bytes))
+        self.put_together(part, limit, false).map(|bytes| self.bytes = Some(bytes))
     }
 
     /// Adds the last part; returns the message.
     pub(crate) fn last(&mut self, part: &(impl Part + ?Sized), limit: usize) -> Result<Buffer, Refused> {
-        let bytes = self.put_together(part, limit)?;
+        let bytes = self.put_together(part, limit, true)?;
         self.previous = bytes.len();
         Ok(self.buffers.adopt(bytes))
     }
 
     /// What there is and a part. A message that gets no memory is never completed.
-    fn put_together(&mut self, part: &(impl Part + ?Sized), limit: usize) -> Result<Vec<u8>, Refused> {
+    fn put_together(
+        &mut self,
+        part: &(impl Part + ?Sized),
+        limit: usize,
+        is_last: bool,
+    ) -> Result<Vec<u8>, Refused> {
         let length = self.bytes.as_ref().map_or(0, |bytes| bytes.len());
         if part.length() > limit - length.min(limit) {
-            return Err(Refused::TooLong);
+            let length = length.saturating_add(part.length());
+            return Err(Refused::TooLong(TooLong { length, is_all: is_last }));
         }
         let mut bytes = match self.bytes.take() {
             Some(bytes) => bytes,
@@ -109,8 +122,9 @@ mod tests {
     fn a_message_that_is_too_long_is_refused_at_the_byte() {
         let mut assembly = Assembly::new(&BufferPool::default());
         assembly.part(&[0; 10][..], 10).unwrap();
-        assert_eq!(assembly.part(&[0; 1][..], 10), Err(Refused::TooLong));
-        assert_eq!(assembly.last(&[0; 1][..], 10).err(), Some(Refused::TooLong));
+        let refused = |is_all| Refused::TooLong(TooLong { length: 11, is_all });
+        assert_eq!(assembly.part(&[0; 1][..], 10), Err(refused(false)));
+        assert_eq!(assembly.last(&[0; 1][..], 10).err(), Some(refused(true)));
         assert_eq!(assembly.last(&[][..], 10).unwrap().len(), 10);
     }
 

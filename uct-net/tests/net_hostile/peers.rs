@@ -119,7 +119,7 @@ fn parts_without_end_are_bounded() {
                 let _ = hostile.send(raw::PART, WINDOW, &[0; 1000]);
             }
         },
-        "longer than this side takes",
+        ": max_message is ",
     );
 }
 

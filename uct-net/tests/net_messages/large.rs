@@ -537,7 +537,7 @@ fn offers_that_break_the_protocol_end_their_connection() {
     let long = offer(4096, 10_000_001);
     expect(
         refused(move |peer| assert_eq!(peer.send(raw::OFFER, WINDOW, &long), Ok(()))),
-        "longer than this side takes",
+        "the peer sent a message of 10000001 bytes: max_message is 10000000",
     );
     expect(refused(|peer| assert_eq!(peer.send(raw::TAKEN, WINDOW, b""), Ok(()))), "offer that was not made");
     expect(

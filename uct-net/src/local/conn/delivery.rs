@@ -9,9 +9,10 @@ use ucs::Error as Status;
 use uct_host::AmMessage;
 
 use super::Conn;
-use super::receive::{Problem, TOO_LONG};
+use super::receive::Problem;
 use super::state::{State, closed};
 use crate::error::{Error, Stage};
+use crate::proto::assembly::TooLong;
 use crate::proto::envelope::{Envelope, Kind};
 use crate::proto::window::cost;
 
@@ -184,7 +185,8 @@ impl Conn {
                 return Ok(state.receive.is_due());
             }
             if length > self.max_message - state.delivered.min(self.max_message) {
-                return Err(TOO_LONG.into());
+                let length = state.delivered.saturating_add(length);
+                return Err(TooLong { length, is_all: is_last }.into());
             }
             state.delivered = if is_last { 0 } else { state.delivered + length };
             has_room && (self.is_blocked() || !state.outgoing.is_empty())

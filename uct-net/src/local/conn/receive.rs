@@ -16,7 +16,7 @@ use super::offer::Offer;
 use super::state::{State, closed};
 use super::wakers::Wakers;
 use crate::error::{Error, Stage};
-use crate::proto::assembly::{Part, Refused};
+use crate::proto::assembly::{Part, Refused, TooLong};
 use crate::proto::envelope::{Envelope, Kind};
 use crate::proto::shared::Shared;
 use crate::proto::window::cost;
@@ -25,7 +25,6 @@ use crate::proto::window::cost;
 const MAX_CONTROL: usize = 8;
 /// Most pieces of memory that a peer shares ahead of what the application has taken.
 const MAX_SHARED: usize = 64;
-pub(super) const TOO_LONG: &str = "its message is longer than this side takes";
 
 impl Conn {
     /// A message arrived; its payload begins at `start`. Runs inside a transport.
@@ -56,30 +55,41 @@ impl Conn {
     fn refuse(&self, problem: Problem) {
         match problem {
             Problem::Mistake(mistake) => self.broken(mistake),
+            Problem::TooLong(TooLong { length, is_all }) => {
+                let least = if is_all { "" } else { "at least " };
+                let limit = self.max_message;
+                // Both are shorter than `MAX_REASON` up to 10^10 bytes.
+                let for_peer = format!("message of {least}{length} bytes: max_message is {limit}");
+                let reason =
+                    format!("the peer sent a message of {least}{length} bytes: max_message is {limit}");
+                let error = Error::new(Stage::Connected, &*self.peer, Status::IO_ERROR, reason);
+                self.give_up(
+                    &for_peer,
+                    error.hint("raise max_message on this side, or send shorter messages"),
+                );
+            }
             Problem::NoMemory => {
                 let reason = "this side has no memory for a message of the peer's";
-                self.give_up(
-                    Status::NO_MEMORY,
-                    "the receiver has no memory for a message",
-                    reason.to_owned(),
-                );
+                let error = Error::new(Stage::Connected, &*self.peer, Status::NO_MEMORY, reason);
+                self.give_up("the receiver has no memory for a message", error);
             }
         }
     }
 
     /// The peer has broken the protocol: sends it the reason, once. Runs inside a transport.
     pub(crate) fn broken(&self, mistake: &str) {
-        self.give_up(Status::IO_ERROR, mistake, format!("the peer broke the protocol: {mistake}"));
+        let reason = format!("the peer broke the protocol: {mistake}");
+        self.give_up(mistake, Error::new(Stage::Connected, &*self.peer, Status::IO_ERROR, reason));
     }
 
     /// Ends the connection for a reason of this side, and sends the peer its own.
-    fn give_up(&self, status: Status, for_peer: &str, reason: String) {
+    fn give_up(&self, for_peer: &str, error: Error) {
         if self.state.borrow().failure.is_some() {
             return;
         }
         self.state.borrow_mut().control.push_back((Kind::Abort, for_peer.as_bytes().to_vec()));
         self.become_due();
-        self.fail(Error::new(Stage::Connected, &*self.peer, status, reason));
+        self.fail(error);
     }
 
     /// The next message; `None` if there is none yet.
@@ -198,7 +208,14 @@ struct Received {
 pub(super) enum Problem {
     /// What the peer did wrong.
     Mistake(&'static str),
+    TooLong(TooLong),
     NoMemory,
+}
+
+impl From<TooLong> for Problem {
+    fn from(message: TooLong) -> Problem {
+        Problem::TooLong(message)
+    }
 }
 
 impl From<&'static str> for Problem {
@@ -210,7 +227,7 @@ impl From<&'static str> for Problem {
 impl From<Refused> for Problem {
     fn from(refused: Refused) -> Problem {
         match refused {
-            Refused::TooLong => TOO_LONG.into(),
+            Refused::TooLong(message) => message.into(),
             Refused::NoMemory => Problem::NoMemory,
         }
     }
@@ -292,7 +309,7 @@ impl State {
                 let message = if self.assembly.is_begun() {
                     Message::assembled(self.assembly.last(&Payload(&message, start), conn.max_message)?)
                 } else if length > conn.max_message {
-                    return Err(TOO_LONG.into());
+                    return Err(TooLong { length, is_all: true }.into());
                 } else {
                     Message::received(message, start, &conn.kept)
                 };
@@ -320,7 +337,8 @@ impl State {
                     return Err("it offered a message in the middle of another".into());
                 }
                 if place.length > conn.max_message as u64 {
-                    return Err(TOO_LONG.into());
+                    let length = usize::try_from(place.length).unwrap_or(usize::MAX);
+                    return Err(TooLong { length, is_all: true }.into());
                 }
                 self.offer = Some(Offer::new(place, cost(length)));
                 is_due = true;
