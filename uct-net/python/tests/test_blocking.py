@@ -193,6 +193,20 @@ class Ends(unittest.TestCase):
             self.assertEqual(len(failed), len(calls))
             with self.assertRaisesRegex(uct.Error, "closed the net"):
                 left.connect("127.0.0.1:1")
+    def test_a_listener_that_does_not_accept_is_named(self):
+        with uct.Net(**PATIENT) as net, net.listen("127.0.0.1:0") as listener:
+            with self.assertRaises(uct.TimedOut) as late:
+                net.connect(listener.address, timeout=1)
+        self.assertIn("its program has to accept", late.exception.remedy)
+
+    def test_a_message_over_the_limit_is_named_on_both_sides(self):
+        with pair(max_message=1_000_000) as (_, here, _, there):
+            with contextlib.suppress(uct.Error):
+                here.send(bytes(1_000_001), LIMIT)
+            for side in (there, here):
+                with self.assertRaisesRegex(uct.Error, r"message of (at least )?1\d{6} bytes: max_message is 1000000"):
+                    side.recv(LIMIT)
+
             left.close()
 
     def test_a_listener_that_is_closed_ends_its_iteration(self):

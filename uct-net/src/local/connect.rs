@@ -120,7 +120,9 @@ impl IntoFuture for Connect {
                     format!("not connected within {limit:?}"),
                 );
                 let error = error.hint(match stage.get() {
-                    Stage::Handshake => "the listener was reached and does not continue: it may be busy",
+                    Stage::Handshake => {
+                        "the listener was reached and does not continue: its program has to accept the connection, and may be busy"
+                    }
                     Stage::Resolve => {
                         "the name was not resolved in time: check the resolver, or use an IP address"
                     }

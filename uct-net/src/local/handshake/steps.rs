@@ -21,7 +21,7 @@ use crate::proto::handshake::auth::{self, Nonce, Side};
 use crate::proto::handshake::{Failure, RawFrame};
 
 /// The remedy for a peer that was reached and does not continue.
-const NOT_CONTINUED: &str = "check that the peer is a program with uct-net whose Net is driven, and that the network drops no packets, nor long ones (MTU)";
+const NOT_CONTINUED: &str = "check that the peer is a program with uct-net whose Net is driven, that it accepts if it listens, and that the network drops no packets, nor long ones (MTU)";
 /// What a peer does that takes no bytes.
 const TAKE: &str = "take what this side sends";
 /// Steps that may take their whole limit.
