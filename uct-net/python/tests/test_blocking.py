@@ -86,8 +86,25 @@ class Messages(unittest.TestCase):
                     here.send(bytes([number]) * 100)
 
             threads = [threading.Thread(target=send, args=(number,)) for number in range(4)]
+            with self.assertRaisesRegex(uct.Error, "has ended its messages") as refused:
+                here.send(b"late")
+            self.assertNotIsInstance(refused.exception, uct.Closed)
+            self.assertEqual(refused.exception.status, "CANCELED")
             for thread in threads:
                 thread.start()
+    def test_what_was_unread_is_received_after_a_send_is_refused(self):
+        with pair() as (_, here, _, there):
+            here.send(b"unread")
+            closing = threading.Thread(target=here.close)
+            closing.start()
+            with self.assertRaises(uct.Closed):
+                while True:
+                    there.send(b"x")
+            self.assertEqual(there.recv(LIMIT), b"unread")
+            with self.assertRaises(uct.Closed):
+                there.recv(LIMIT)
+            closing.join(LIMIT)
+
             counts = [0] * 4
             for _ in range(800):
                 counts[there.recv(LIMIT)[0]] += 1

@@ -115,6 +115,8 @@ fn a_stream_of_long_and_short_writes_passes_a_small_window_in_order() {
                     (rest, number) = (&rest[count..], number + 1);
                 }
                 poll_fn(|context| stream.poll_shutdown(context)).await?;
+                let refused = stream.connection().send(b"late").await.expect_err("this side has ended");
+                assert_eq!((refused.stage, refused.status), (Stage::Close, Status::CANCELED), "{refused}");
                 stream.connection().close().within(LIMIT).await
             },
         );

@@ -254,9 +254,13 @@ impl State {
         if self.fin.is_deaf {
             return Err(closed(peer));
         }
-        if self.fin.wanted.is_some() {
-            let reason = "this side has closed the connection";
-            return Err(Error::new(Stage::Close, peer, Status::NOT_CONNECTED, reason));
+        if let Some(is_deaf) = self.fin.wanted {
+            let reason = if is_deaf {
+                "this side has closed the connection"
+            } else {
+                "this side has ended its messages"
+            };
+            return Err(Error::new(Stage::Close, peer, Status::CANCELED, reason));
         }
         Ok(())
     }
