@@ -346,6 +346,13 @@ impl Context {
         &self.discovery().resources
     }
 
+    /// Whether a loaded transport, a device or both (`tcp/eth0`) have this name, whatever the configuration permits.
+    pub fn has_name(&self, name: &str) -> bool {
+        let components = self.plugins().iter().flat_map(|plugin| &plugin.components);
+        components.flat_map(|component| &component.transports).any(|transport| transport.name == name)
+            || self.resources().iter().any(|resource| resource.device == name || resource.to_string() == name)
+    }
+
     /// Why the configuration excludes a resource: key, and value with origin. `None` if it is permitted.
     pub fn excluded(&self, resource: &Resource) -> Option<(&'static str, String)> {
         let core = &self.inner.core;

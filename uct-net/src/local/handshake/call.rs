@@ -358,6 +358,10 @@ impl<'a> Server<'a> {
             _ => error.to_string(),
         };
         if !require.is_empty() {
+            let context = steps.net.worker.context();
+            for name in require.iter().filter(|name| !context.has_name(name)) {
+                reason = format!("no transport and no device here has the name {name}; {reason}");
+            }
             reason = format!("{} is required: {reason}", require.join(" or "));
         }
         for (lane, why) in &self.tried {
