@@ -5,9 +5,10 @@
 use std::slice;
 
 use pyo3::buffer::PyUntypedBuffer;
-use pyo3::exceptions::{PyTypeError, PyValueError};
+use pyo3::exceptions::{PyBufferError, PyTypeError, PyValueError};
 use pyo3::intern;
 use pyo3::prelude::*;
+use pyo3::types::PyMemoryView;
 
 /// Bytes to send. The object keeps them in place until this is dropped.
 pub(crate) struct Source(PyUntypedBuffer);
@@ -61,6 +62,9 @@ impl Target {
 fn contiguous(object: &Bound<'_, PyAny>) -> PyResult<PyUntypedBuffer> {
     let buffer = match PyUntypedBuffer::get(object) {
         Ok(buffer) => buffer,
+        Err(refused) if refused.is_instance_of::<PyBufferError>(object.py()) => {
+            without_dimensions(object)?.ok_or(refused)?
+        }
         // One with a buffer that it does not give now, such as a view that was released, says so itself.
         Err(refused) if !refused.is_instance_of::<PyTypeError>(object.py()) => return Err(refused),
         Err(_) if has_dlpack(object)? => PyUntypedBuffer::get(&from_dlpack(object)?)?,
@@ -77,6 +81,16 @@ fn contiguous(object: &Bound<'_, PyAny>) -> PyResult<PyUntypedBuffer> {
         return Err(PyValueError::new_err(text));
     }
     Ok(buffer)
+}
+
+/// The buffer of an array or number without dimensions, which has no shape; `None` for another object.
+fn without_dimensions(object: &Bound<'_, PyAny>) -> PyResult<Option<PyUntypedBuffer>> {
+    let view = PyMemoryView::from(object)?;
+    if view.getattr(intern!(object.py(), "ndim"))?.extract::<usize>()? > 0 {
+        return Ok(None);
+    }
+    let flat = view.call_method1(intern!(object.py(), "cast"), ("B",))?;
+    PyUntypedBuffer::get(&flat).map(Some)
 }
 
 fn has_dlpack(object: &Bound<'_, PyAny>) -> PyResult<bool> {

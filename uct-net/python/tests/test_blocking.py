@@ -33,6 +33,16 @@ class Messages(unittest.TestCase):
                 here.send(sent[::2])
 
     @with_numpy
+    def test_an_array_without_dimensions_is_data(self):
+        with pair() as (_, here, _, there):
+            received = numpy.array(0.0)
+            for data in (numpy.float64(2.5), numpy.array(2.5)):
+                here.send(data)
+                self.assertEqual((there.recv_into(received, LIMIT), received), (8, 2.5))
+            with self.assertRaisesRegex(TypeError, "read-only"):
+                there.recv_into(numpy.float64(2.5))
+
+    @with_numpy
     def test_a_tensor_with_dlpack_alone_is_sent(self):
         class Tensor:
             def __init__(self, array):
