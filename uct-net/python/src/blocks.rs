@@ -15,12 +15,20 @@ pub(crate) fn blocks(object: &Bound<'_, PyAny>) -> PyResult<Blocks> {
         .or_else(|| rows::<u64>(object))
         .or_else(|| rows::<i32>(object))
         .or_else(|| rows::<u32>(object))
+        .or_else(|| rows::<i16>(object))
+        .or_else(|| rows::<u16>(object))
+        .or_else(|| rows::<i8>(object))
+        .or_else(|| rows::<u8>(object))
         .unwrap_or_else(|| tuples(object))
 }
 
 /// The rows of an array of these numbers; `None` for anything else.
 fn rows<T: Element + TryInto<u64> + Debug>(object: &Bound<'_, PyAny>) -> Option<PyResult<Blocks>> {
     let array = PyBuffer::<T>::get(object).ok()?;
+    // PyO3 takes the other order of bytes for this one.
+    if cfg!(target_endian = "little") && matches!(array.format().to_bytes().first(), Some(b'>' | b'!')) {
+        return None;
+    }
     if array.dimensions() != 2 || array.shape()[1] != 3 {
         let text = format!(
             "blocks as an array have the shape (n, 3): local, remote, length; not {:?}",

@@ -100,7 +100,7 @@ class Memory(unittest.TestCase):
             numpy.frombuffer(pool, numpy.uint32)[:] = numpy.arange(1 << 18)
             here.share(pool)
             remote = there.shared(LIMIT)
-            for kind in (numpy.int64, numpy.uint64, numpy.int32, numpy.uint32):
+            for kind in (numpy.int64, numpy.uint64, numpy.int32, numpy.uint32, numpy.longlong, numpy.ulonglong):
                 at = numpy.arange(100, dtype=kind) * 4096
                 blocks = numpy.stack([at, at[::-1], numpy.full(100, 4096, kind)], axis=1)
                 there.get_blocks(local, remote, blocks).wait(LIMIT)
@@ -111,9 +111,12 @@ class Memory(unittest.TestCase):
             for wrong, kind in (
                 (numpy.zeros((3, 2), numpy.int64), ValueError),
                 (numpy.zeros(3, numpy.int64), ValueError),
+            for kind in (numpy.int16, numpy.uint16, numpy.int8, numpy.uint8):
+                blocks = numpy.array([[0, 1, 100], [100, 2, 27]], kind)
+                self.assertEqual(there.get_blocks(local, remote, blocks).wait(LIMIT).bytes, 127)
                 (numpy.full((1, 3), -1), ValueError),
                 (numpy.zeros((1, 3)), TypeError),
-                (numpy.zeros((1, 3), numpy.int16), TypeError),
+                (numpy.zeros((1, 3), ">i2"), TypeError),
             ):
                 with self.assertRaises(kind):
                     there.get_blocks(local, remote, wrong)
