@@ -69,11 +69,17 @@ fn set_option(options: &mut NetOptions, name: &str, value: &Bound<'_, PyAny>) ->
         "handshake_timeout" => options.handshake_timeout = duration()?,
         "lane_timeout" => options.lane_timeout = duration()?,
         "connect_timeout" => options.connect_timeout = duration()?,
-        "shared_key" => options.shared_key = Some(value.extract()?),
+        "shared_key" => options.shared_key = Some(key(value)?),
         "request" => options.request = request(value)?,
         _ => return Ok(false),
     }
     Ok(true)
+}
+
+/// A shared key.
+fn key(value: &Bound<'_, PyAny>) -> PyResult<Vec<u8>> {
+    let text = || format!("shared_key: expected bytes, not {}", kind(value));
+    value.extract().map_err(|_| PyTypeError::new_err(text()))
 }
 
 /// How an idle thread waits: `"spin"`, `"sleep"`, or the seconds that it polls for.

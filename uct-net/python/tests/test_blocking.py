@@ -86,22 +86,12 @@ class Messages(unittest.TestCase):
             here.shutdown(LIMIT)
             self.assertEqual(list(there), [b"all"])
             there.send(b"answer")
-            self.assertEqual(here.recv(LIMIT), b"answer")
-
-    def test_threads_send_and_receive_at_once(self):
-        with pair() as (_, here, _, there):
-
-            def send(number):
-                for _ in range(200):
-                    here.send(bytes([number]) * 100)
-
-            threads = [threading.Thread(target=send, args=(number,)) for number in range(4)]
             with self.assertRaisesRegex(uct.Error, "has ended its messages") as refused:
                 here.send(b"late")
             self.assertNotIsInstance(refused.exception, uct.Closed)
             self.assertEqual(refused.exception.status, "CANCELED")
-            for thread in threads:
-                thread.start()
+            self.assertEqual(here.recv(LIMIT), b"answer")
+
     def test_what_was_unread_is_received_after_a_send_is_refused(self):
         with pair() as (_, here, _, there):
             here.send(b"unread")
@@ -115,6 +105,16 @@ class Messages(unittest.TestCase):
                 there.recv(LIMIT)
             closing.join(LIMIT)
 
+    def test_threads_send_and_receive_at_once(self):
+        with pair() as (_, here, _, there):
+
+            def send(number):
+                for _ in range(200):
+                    here.send(bytes([number]) * 100)
+
+            threads = [threading.Thread(target=send, args=(number,)) for number in range(4)]
+            for thread in threads:
+                thread.start()
             counts = [0] * 4
             for _ in range(800):
                 counts[there.recv(LIMIT)[0]] += 1
@@ -182,6 +182,8 @@ class Errors(unittest.TestCase):
                 (ValueError, "operation", lambda: net.connect("127.0.0.1:1", request=("fly", 1))),
                 (ValueError, "wait", lambda: uct.Net(wait="never")),
                 (ValueError, "window", lambda: uct.Net(window=1)),
+                (OverflowError, "", lambda: uct.Net(window=-1)),
+                (TypeError, "shared_key: expected bytes, not str", lambda: uct.Net(shared_key="text")),
                 (ValueError, "tsl", lambda: uct.Net(tsl="tcp")),
                 (TypeError, "require", lambda: uct.Net(require=5)),
                 (uct.Error, "", lambda: net.connect("nowhere")),
@@ -190,6 +192,20 @@ class Errors(unittest.TestCase):
             ):
                 with self.subTest(words=words), self.assertRaisesRegex(kind, words):
                     use()
+
+    def test_a_listener_that_does_not_accept_is_named(self):
+        with uct.Net(**PATIENT) as net, net.listen("127.0.0.1:0") as listener:
+            with self.assertRaises(uct.TimedOut) as late:
+                net.connect(listener.address, timeout=1)
+        self.assertIn("its program has to accept", late.exception.remedy)
+
+    def test_a_message_over_the_limit_is_named_on_both_sides(self):
+        with pair(max_message=1_000_000) as (_, here, _, there):
+            with contextlib.suppress(uct.Error):
+                here.send(bytes(1_000_001), LIMIT)
+            for side in (there, here):
+                with self.assertRaisesRegex(uct.Error, r"message of (at least )?1\d{6} bytes: max_message is 1000000"):
+                    side.recv(LIMIT)
 
     def test_the_peer_aborts_with_a_reason(self):
         with pair() as (_, here, _, there):
@@ -220,20 +236,6 @@ class Ends(unittest.TestCase):
             self.assertEqual(len(failed), len(calls))
             with self.assertRaisesRegex(uct.Error, "closed the net"):
                 left.connect("127.0.0.1:1")
-    def test_a_listener_that_does_not_accept_is_named(self):
-        with uct.Net(**PATIENT) as net, net.listen("127.0.0.1:0") as listener:
-            with self.assertRaises(uct.TimedOut) as late:
-                net.connect(listener.address, timeout=1)
-        self.assertIn("its program has to accept", late.exception.remedy)
-
-    def test_a_message_over_the_limit_is_named_on_both_sides(self):
-        with pair(max_message=1_000_000) as (_, here, _, there):
-            with contextlib.suppress(uct.Error):
-                here.send(bytes(1_000_001), LIMIT)
-            for side in (there, here):
-                with self.assertRaisesRegex(uct.Error, r"message of (at least )?1\d{6} bytes: max_message is 1000000"):
-                    side.recv(LIMIT)
-
             left.close()
 
     def test_a_listener_that_is_closed_ends_its_iteration(self):
