@@ -48,12 +48,12 @@ impl AioNet {
     ) -> PyResult<Operation> {
         let wanted = Wanted { address, timeout, require, request, private };
         let call = opening::connect(py, &self.state, &wanted, AioConnection::made)?;
-        Ok(Operation::new(&self.state, call))
+        Ok(Operation::new("connect", &self.state, call))
     }
 
     fn listen(&self, py: Python<'_>, address: &str) -> PyResult<Operation> {
         let call = opening::listen(py, &self.state, address, AioListener::made)?;
-        Ok(Operation::new(&self.state, call))
+        Ok(Operation::new("listen", &self.state, call))
     }
 
     /// As `uct.Net.allocate`: blocks while the pages are made.
@@ -64,7 +64,7 @@ impl AioNet {
     #[pyo3(signature = (timeout=END.as_secs_f64()))]
     fn close(&self, py: Python<'_>, timeout: f64) -> PyResult<Operation> {
         let limit = limit(Some(timeout))?.unwrap_or(END);
-        Ok(Operation::of(py, &self.state, self.state.close(limit)))
+        Ok(Operation::of("close", py, &self.state, self.state.close(limit)))
     }
 
     fn __aenter__(slf: Bound<'_, Self>) -> Operation {
@@ -103,7 +103,7 @@ impl AioListener {
     }
 
     fn accept(&self, py: Python<'_>) -> PyResult<Operation> {
-        Ok(Operation::new(&self.listening.state, self.listening.accept(py, AioConnection::made)?))
+        Ok(Operation::new("accept", &self.listening.state, self.listening.accept(py, AioConnection::made)?))
     }
 
     fn close(&self, py: Python<'_>) {
@@ -118,7 +118,7 @@ impl AioListener {
     fn __anext__(&self, py: Python<'_>) -> PyResult<Operation> {
         let call = self.listening.next(py, AioConnection::made)?;
         let end = || PyStopAsyncIteration::new_err(());
-        Ok(Operation::new(&self.listening.state, call.ok_or_else(end)?))
+        Ok(Operation::new("__anext__", &self.listening.state, call.ok_or_else(end)?))
     }
 
     fn __aenter__(slf: Bound<'_, Self>) -> Operation {
@@ -163,24 +163,24 @@ impl AioConnection {
     }
 
     fn send(&self, data: &Bound<'_, PyAny>) -> PyResult<Operation> {
-        Ok(Operation::new(&self.connected.state, self.connected.send(data)?))
+        Ok(Operation::new("send", &self.connected.state, self.connected.send(data)?))
     }
 
     fn recv(&self, py: Python<'_>) -> PyResult<Operation> {
-        Ok(Operation::new(&self.connected.state, self.connected.recv(py)?))
+        Ok(Operation::new("recv", &self.connected.state, self.connected.recv(py)?))
     }
 
     fn recv_into(&self, buffer: &Bound<'_, PyAny>) -> PyResult<Operation> {
-        Ok(Operation::new(&self.connected.state, self.connected.recv_into(buffer)?))
+        Ok(Operation::new("recv_into", &self.connected.state, self.connected.recv_into(buffer)?))
     }
 
     fn shutdown(&self, py: Python<'_>) -> PyResult<Operation> {
-        Ok(Operation::new(&self.connected.state, self.connected.shutdown(py)?))
+        Ok(Operation::new("shutdown", &self.connected.state, self.connected.shutdown(py)?))
     }
 
     #[pyo3(signature = (timeout=LEAVING.as_secs_f64()))]
     fn close(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Operation> {
-        Ok(Operation::of(py, &self.connected.state, self.connected.close(py, limit(timeout)?)?))
+        Ok(Operation::of("close", py, &self.connected.state, self.connected.close(py, limit(timeout)?)?))
     }
 
     fn abort(&self, reason: &str) {
@@ -188,7 +188,7 @@ impl AioConnection {
     }
 
     fn share(&self, memory: &Bound<'_, Memory>) -> PyResult<Operation> {
-        Ok(Operation::new(&self.connected.state, self.connected.share(memory)?))
+        Ok(Operation::new("share", &self.connected.state, self.connected.share(memory)?))
     }
 
     fn unshare(&self, memory: &Bound<'_, Memory>) -> PyResult<bool> {
@@ -196,7 +196,7 @@ impl AioConnection {
     }
 
     fn shared(&self, py: Python<'_>) -> PyResult<Operation> {
-        Ok(Operation::new(&self.connected.state, self.connected.shared(py)?))
+        Ok(Operation::new("shared", &self.connected.state, self.connected.shared(py)?))
     }
 
     #[pyo3(signature = (local, remote, offset=0))]
@@ -206,7 +206,7 @@ impl AioConnection {
         remote: &Bound<'_, RemoteMemory>,
         offset: u64,
     ) -> PyResult<Operation> {
-        Ok(Operation::new(&self.connected.state, self.connected.put(local, remote, offset)?))
+        Ok(Operation::new("put", &self.connected.state, self.connected.put(local, remote, offset)?))
     }
 
     #[pyo3(signature = (local, remote, offset=0))]
@@ -216,15 +216,19 @@ impl AioConnection {
         remote: &Bound<'_, RemoteMemory>,
         offset: u64,
     ) -> PyResult<Operation> {
-        Ok(Operation::new(&self.connected.state, self.connected.get(local, remote, offset)?))
+        Ok(Operation::new("get", &self.connected.state, self.connected.get(local, remote, offset)?))
     }
 
     fn fetch_add(&self, remote: &Bound<'_, RemoteMemory>, offset: u64, value: u64) -> PyResult<Operation> {
-        Ok(Operation::new(&self.connected.state, self.connected.fetch_add(remote, offset, value)?))
+        Ok(Operation::new(
+            "fetch_add",
+            &self.connected.state,
+            self.connected.fetch_add(remote, offset, value)?,
+        ))
     }
 
     fn flush(&self, py: Python<'_>) -> PyResult<Operation> {
-        Ok(Operation::new(&self.connected.state, self.connected.flush(py)?))
+        Ok(Operation::new("flush", &self.connected.state, self.connected.flush(py)?))
     }
 
     #[pyo3(signature = (local, remote, blocks, notify=None))]
@@ -250,7 +254,7 @@ impl AioConnection {
     }
 
     fn notified(&self, py: Python<'_>) -> PyResult<Operation> {
-        Ok(Operation::new(&self.connected.state, self.connected.notified(py)?))
+        Ok(Operation::new("notified", &self.connected.state, self.connected.notified(py)?))
     }
 
     fn __aiter__(slf: PyRef<'_, Self>) -> PyRef<'_, Self> {
@@ -258,7 +262,7 @@ impl AioConnection {
     }
 
     fn __anext__(&self, py: Python<'_>) -> PyResult<Operation> {
-        Ok(Operation::new(&self.connected.state, self.connected.recv(py)?.next()))
+        Ok(Operation::new("__anext__", &self.connected.state, self.connected.recv(py)?.next()))
     }
 
     fn __aenter__(slf: Bound<'_, Self>) -> Operation {
@@ -268,7 +272,7 @@ impl AioConnection {
 
     #[pyo3(signature = (*_raised))]
     fn __aexit__(&self, py: Python<'_>, _raised: &Bound<'_, PyTuple>) -> PyResult<Operation> {
-        Ok(Operation::of(py, &self.connected.state, self.connected.leave(py)?))
+        Ok(Operation::of("__aexit__", py, &self.connected.state, self.connected.leave(py)?))
     }
 
     fn __repr__(&self) -> String {
@@ -286,11 +290,11 @@ pub(crate) struct AioTransfer {
 #[pymethods]
 impl AioTransfer {
     fn __await__(&self, py: Python<'_>) -> PyResult<Operation> {
-        Ok(Operation::new(&self.moving.state, self.moving.end(py)?))
+        Ok(Operation::new("__await__", &self.moving.state, self.moving.end(py)?))
     }
 
     fn cancel(&self, py: Python<'_>) -> PyResult<Operation> {
-        Ok(Operation::new(&self.moving.state, self.moving.cancel(py)?))
+        Ok(Operation::new("cancel", &self.moving.state, self.moving.cancel(py)?))
     }
 
     fn again(&self, py: Python<'_>) -> PyResult<()> {

@@ -1,11 +1,12 @@
 //! A call that is awaited: an object with the protocol of coroutines, which suspends the task only if the call does not
 //! end at once.
 
-use std::sync::{Arc, Mutex, Weak};
+use std::ffi::CString;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::task::{Poll, Waker};
 
 use pyo3::PyTraverseError;
-use pyo3::exceptions::PyRuntimeError;
+use pyo3::exceptions::{PyRuntimeError, PyRuntimeWarning};
 use pyo3::gc::PyVisit;
 use pyo3::intern;
 use pyo3::prelude::*;
@@ -18,6 +19,8 @@ use crate::state::NetState;
 /// documented for each.
 #[pyclass(frozen, module = "uct.aio")]
 pub(crate) struct Operation {
+    /// Of the method that made it.
+    name: &'static str,
     state: Arc<NetState>,
     running: Mutex<Running>,
 }
@@ -25,6 +28,7 @@ pub(crate) struct Operation {
 struct Running {
     /// Until it has ended.
     call: Option<Call>,
+    is_begun: bool,
     /// The outcome of an operation that needs no call.
     value: Option<Py<PyAny>>,
     /// What the task waits for, in an event loop.
@@ -32,22 +36,33 @@ struct Running {
 }
 
 impl Operation {
-    pub(crate) fn new(state: &Arc<NetState>, call: Call) -> Operation {
-        Operation::with(state, Running { call: Some(call), value: None, wait: None })
+    pub(crate) fn new(name: &'static str, state: &Arc<NetState>, call: Call) -> Operation {
+        Operation::with(name, state, Some(call), None)
     }
 
     /// One that is done at once, with this outcome.
     pub(crate) fn ready(state: &Arc<NetState>, value: Py<PyAny>) -> Operation {
-        Operation::with(state, Running { call: None, value: Some(value), wait: None })
+        Operation::with("", state, None, Some(value))
     }
 
     /// The call, if there is anything to do.
-    pub(crate) fn of(py: Python<'_>, state: &Arc<NetState>, call: Option<Call>) -> Operation {
-        call.map_or_else(|| Operation::ready(state, py.None()), |call| Operation::new(state, call))
+    pub(crate) fn of(
+        name: &'static str,
+        py: Python<'_>,
+        state: &Arc<NetState>,
+        call: Option<Call>,
+    ) -> Operation {
+        call.map_or_else(|| Operation::ready(state, py.None()), |call| Operation::new(name, state, call))
     }
 
-    fn with(state: &Arc<NetState>, running: Running) -> Operation {
-        Operation { state: Arc::clone(state), running: Mutex::new(running) }
+    fn with(
+        name: &'static str,
+        state: &Arc<NetState>,
+        call: Option<Call>,
+        value: Option<Py<PyAny>>,
+    ) -> Operation {
+        let running = Running { call, is_begun: false, value, wait: None };
+        Operation { name, state: Arc::clone(state), running: Mutex::new(running) }
     }
 
     /// Polls it. Returns what the task has to wait for; the end is an exception.
@@ -55,6 +70,7 @@ impl Operation {
         let busy = |_| PyRuntimeError::new_err("another task awaits this operation");
         let mut running = self.running.try_lock().map_err(busy)?;
         running.wait = None;
+        running.is_begun = true;
         if let Some(value) = running.value.take() {
             return Err(stop(value));
         }
@@ -96,6 +112,41 @@ impl Operation {
             drop(ended);
         }
     }
+}
+
+/// An `await` that was forgotten is reported, as that of a coroutine is.
+impl Drop for Operation {
+    fn drop(&mut self) {
+        let running = self.running.get_mut().unwrap_or_else(PoisonError::into_inner);
+        if running.call.is_some() && !running.is_begun {
+            never_awaited(self.name);
+        }
+    }
+}
+
+#[cold]
+fn never_awaited(name: &str) {
+    let warn = |py: Python<'_>| -> PyResult<()> {
+        let sys = py.import(intern!(py, "sys"));
+        let is_ending = sys.and_then(|sys| sys.call_method0(intern!(py, "is_finalizing"))?.is_truthy());
+        // A module that is not found is gone already.
+        if is_ending.unwrap_or(true) {
+            return Ok(());
+        }
+        let text = CString::new(format!("'{name}' of uct.aio was never awaited"))?;
+        PyErr::warn(py, &py.get_type::<PyRuntimeWarning>(), &text, 1)
+    };
+    // Not attached once the interpreter has ended.
+    Python::try_attach(|py| {
+        // It may be dropped while an exception is on its way.
+        let raised = PyErr::take(py);
+        if let Err(failed) = warn(py) {
+            failed.write_unraisable(py, None);
+        }
+        if let Some(raised) = raised {
+            raised.restore(py);
+        }
+    });
 }
 
 #[pymethods]

@@ -5,6 +5,7 @@ import contextlib
 import gc
 import os
 import unittest
+import warnings
 import weakref
 
 import uct
@@ -80,6 +81,40 @@ class Awaited(unittest.IsolatedAsyncioTestCase):
                 await asyncio.wait_for(there.recv(), 0.01)
             await here.send(b"last")
             self.assertEqual(await there.recv(), b"last")
+
+    async def test_an_await_that_was_forgotten_is_a_warning(self):
+        async with pair() as (left, here, _, there):
+            for name, forget in (
+                ("send", lambda: here.send(b"never")),
+                ("recv", there.recv),
+                ("listen", lambda: left.listen("127.0.0.1:0")),
+                ("close", here.close),
+            ):
+                with self.assertWarnsRegex(RuntimeWarning, f"'{name}' of uct.aio was never awaited") as warned:
+                    forget()
+                self.assertEqual(warned.filename, __file__)
+            try:
+                raise KeyError("kept")
+            except KeyError:
+                with self.assertWarns(RuntimeWarning):
+                    here.send(b"never")
+            with warnings.catch_warnings(record=True) as caught:
+                warnings.simplefilter("always")
+                await here.send(b"awaited")
+                receiving = asyncio.create_task(there.recv())
+                self.assertEqual(await receiving, b"awaited")
+                there.recv().close()
+                late = asyncio.create_task(there.recv())
+                late.cancel()
+                await asyncio.gather(late, return_exceptions=True)
+                with self.assertRaises(TimeoutError):
+                    await asyncio.wait_for(there.recv(), 0.01)
+                here.abort("done")
+                with self.assertRaises(uct.Error):
+                    await there.recv()
+                del receiving, late
+                gc.collect()
+            self.assertEqual(list(map(str, caught)), [])
 
     async def test_other_tasks_run_while_one_waits(self):
         async with pair() as (_, here, _, there):

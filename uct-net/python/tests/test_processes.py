@@ -150,6 +150,10 @@ asyncio.run(main())
         text = """
 import sys, uct
 net = uct.Net()
+    def test_an_operation_that_is_left_when_the_interpreter_ends_is_no_warning(self):
+        text = "from uct import aio; net = aio.Net(); left = net.listen('127.0.0.1:0')"
+        self.assertEqual(finish(code(text, PYTHONWARNINGS="always")), (0, ""))
+
 listener = net.listen("127.0.0.1:0")
 try:
     print("waits", flush=True)
