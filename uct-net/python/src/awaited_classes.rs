@@ -37,6 +37,7 @@ impl AioNet {
     }
 
     #[pyo3(signature = (address, timeout=None, *, require=None, request=None, private=&b""[..]))]
+    #[pyo3(text_signature = "($self, address, timeout=None, *, require=None, request=None, private=b'')")]
     fn connect(
         &self,
         py: Python<'_>,
@@ -61,7 +62,7 @@ impl AioNet {
         opening::allocate(py, &self.state, length)
     }
 
-    #[pyo3(signature = (timeout=END.as_secs_f64()))]
+    #[pyo3(signature = (timeout=END.as_secs_f64()), text_signature = "($self, timeout=1.0)")]
     fn close(&self, py: Python<'_>, timeout: f64) -> PyResult<Operation> {
         let limit = limit(Some(timeout))?.unwrap_or(END);
         Ok(Operation::of("close", py, &self.state, self.state.close(limit)))
@@ -178,7 +179,7 @@ impl AioConnection {
         Ok(Operation::new("shutdown", &self.connected.state, self.connected.shutdown(py)?))
     }
 
-    #[pyo3(signature = (timeout=LEAVING.as_secs_f64()))]
+    #[pyo3(signature = (timeout=LEAVING.as_secs_f64()), text_signature = "($self, timeout=5.0)")]
     fn close(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Operation> {
         Ok(Operation::of("close", py, &self.connected.state, self.connected.close(py, limit(timeout)?)?))
     }

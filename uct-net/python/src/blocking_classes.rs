@@ -17,6 +17,11 @@ use crate::state::NetState;
 
 /// All permitted transports, open, and the connections over them. Use it as a context manager: its end closes what was
 /// made with it.
+///
+/// Named settings, all of which have a default: `tls` and `require` (names of transports), `wait` ("spin", "sleep" or
+/// seconds); in bytes `window` and `max_message`; in seconds `connect_timeout`, `handshake_timeout` and `lane_timeout`;
+/// `shared_key` (bytes), `request` (operation, bytes), `config_file` (path); counts `max_half_open`, `max_connections`,
+/// `max_connections_per_source` and `reserved_descriptors`. Every other name is a key of the configuration.
 #[pyclass(frozen, module = "uct")]
 pub(crate) struct Net {
     state: Arc<NetState>,
@@ -36,8 +41,10 @@ impl Net {
         Ok(Net { state: NetState::open(py, Settings::of(tls, settings)?, require)? })
     }
 
-    /// Connects to a listener: `"host:port"`, `"[::1]:port"`, `"unix:/path"`.
+    /// Connects to a listener: `"host:port"`, `"[::1]:port"`, `"unix:/path"`. Returns when the listener's program has
+    /// accepted.
     #[pyo3(signature = (address, timeout=None, *, require=None, request=None, private=&b""[..]))]
+    #[pyo3(text_signature = "($self, address, timeout=None, *, require=None, request=None, private=b'')")]
     fn connect(
         &self,
         py: Python<'_>,
@@ -62,7 +69,7 @@ impl Net {
     }
 
     /// Closes its connections and listeners. What was sent last is delivered within the limit (seconds).
-    #[pyo3(signature = (timeout=END.as_secs_f64()))]
+    #[pyo3(signature = (timeout=END.as_secs_f64()), text_signature = "($self, timeout=1.0)")]
     fn close(&self, py: Python<'_>, timeout: f64) -> PyResult<()> {
         let limit = limit(Some(timeout))?.unwrap_or(END);
         match self.state.close(limit) {
@@ -171,7 +178,8 @@ impl Connection {
         self.connected.explanation(py)
     }
 
-    /// Sends a message: a bytes-like object, an array, a tensor of the host, or memory of the net.
+    /// Sends a message: a bytes-like object, an array, a tensor of the host, or memory of the net. After `TimedOut` it
+    /// was withdrawn if nothing of it had left; what had begun to leave is delivered.
     #[pyo3(signature = (data, timeout=None))]
     fn send(&self, py: Python<'_>, data: &Bound<'_, PyAny>, timeout: Option<f64>) -> PyResult<Py<PyAny>> {
         self.connected.send(data)?.block(py, limit(timeout)?)
@@ -201,7 +209,7 @@ impl Connection {
     }
 
     /// Closes it, when the peer's library has everything.
-    #[pyo3(signature = (timeout=LEAVING.as_secs_f64()))]
+    #[pyo3(signature = (timeout=LEAVING.as_secs_f64()), text_signature = "($self, timeout=5.0)")]
     fn close(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
         match self.connected.close(py, limit(timeout)?)? {
             Some(call) => call.block(py, None).map(drop),
@@ -257,7 +265,7 @@ impl Connection {
         self.connected.get(local, remote, offset)?.block(py, limit(timeout)?)
     }
 
-    /// Adds to a word of 64 bits of the peer's memory; returns the old value.
+    /// Adds 0 to 2**64 - 1 to a word of 64 bits of the peer's memory, which wraps; returns the old value.
     #[pyo3(signature = (remote, offset, value, timeout=None))]
     fn fetch_add(
         &self,

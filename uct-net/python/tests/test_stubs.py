@@ -1,6 +1,7 @@
 """The stubs have the names that the package has, and the package those that the stubs have."""
 
 import ast
+import inspect
 import unittest
 from pathlib import Path
 
@@ -31,6 +32,19 @@ class Stubs(unittest.TestCase):
                 self.assertEqual(own, public, f"{module.__name__}.{name}")
                 for special in names - public - {"__init__"}:
                     self.assertTrue(hasattr(getattr(module, name), special), f"{name}.{special}")
+
+    def test_signatures_can_be_read(self):
+        for module in (uct, aio):
+            for kind in (getattr(module, name) for name in dict(classes(module))):
+                for name, call in vars(kind).items():
+                    if callable(call) and not name.startswith("_"):
+                        self.assertNotIn("...", str(inspect.signature(call)), f"{module.__name__}.{name}")
+        own = inspect.signature(uct.Connection.close).parameters["timeout"].default
+        self.assertEqual((own, inspect.signature(uct.Net.close).parameters["timeout"].default), (5.0, 1.0))
+        settings = next(node for node in ast.walk(ast.parse(Path(uct.__file__).with_suffix(".pyi").read_text()))
+                        if isinstance(node, ast.FunctionDef) and node.name == "__init__")
+        for setting in settings.args.kwonlyargs:
+            self.assertIn(f"`{setting.arg}`", uct.Net.__doc__)
 
     def test_both_modules_have_the_same_calls(self):
         for name in ("Net", "Listener", "Connection"):

@@ -21,8 +21,15 @@ class Error(Exception):
 
 
 class TimedOut(Error, TimeoutError):
-    """An operation was not done within its limit. A connection goes on."""
+    """An operation was not done within its limit. A connection goes on.
+
+    Of a send: the message was withdrawn if nothing of it had left; what had begun to leave is delivered.
+    """
 
 
 class Closed(Error, EOFError):
-    """The peer has closed the connection, and everything that it had sent was received."""
+    """The peer has closed the connection.
+
+    Of a receive: everything that it had sent was received. A send may raise it while messages of the peer are
+    unread: receives still return them.
+    """
