@@ -44,6 +44,11 @@ class Memory(unittest.TestCase):
                 self.assertEqual(bytes(ours[200:205]), b"there")
                 self.assertEqual(there.fetch_add(remote, 8, 5), 0)
                 self.assertEqual(there.fetch_add(remote, 8, 1), 5)
+                self.assertEqual(there.fetch_add(remote, 8, 2**64 - 4), 6)
+                self.assertEqual(there.fetch_add(remote, 8, 0), 2)
+                for value in (-1, 2**64):
+                    with self.assertRaises(OverflowError):
+                        there.fetch_add(remote, 8, value)
                 there.flush(LIMIT)
                 for beyond in (lambda: there.put(ours, remote, len(remote)), lambda: there.fetch_add(remote, len(remote) - 7, 1)):
                     with self.assertRaisesRegex(ValueError, "not part of"):
@@ -106,14 +111,14 @@ class Memory(unittest.TestCase):
                 there.get_blocks(local, remote, blocks).wait(LIMIT)
                 there_, here_ = (numpy.frombuffer(memory, numpy.uint32)[: 100 * 1024] for memory in (local, pool))
                 numpy.testing.assert_array_equal(there_.reshape(100, 1024)[::-1], here_.reshape(100, 1024))
+            for kind in (numpy.int16, numpy.uint16, numpy.int8, numpy.uint8):
+                blocks = numpy.array([[0, 1, 100], [100, 2, 27]], kind)
+                self.assertEqual(there.get_blocks(local, remote, blocks).wait(LIMIT).bytes, 127)
             numbers = [tuple(numpy.array([0, 0, 4096])), (True, False, 1)]
             self.assertEqual(there.get_blocks(local, remote, numbers).wait(LIMIT).bytes, 4097)
             for wrong, kind in (
                 (numpy.zeros((3, 2), numpy.int64), ValueError),
                 (numpy.zeros(3, numpy.int64), ValueError),
-            for kind in (numpy.int16, numpy.uint16, numpy.int8, numpy.uint8):
-                blocks = numpy.array([[0, 1, 100], [100, 2, 27]], kind)
-                self.assertEqual(there.get_blocks(local, remote, blocks).wait(LIMIT).bytes, 127)
                 (numpy.full((1, 3), -1), ValueError),
                 (numpy.zeros((1, 3)), TypeError),
                 (numpy.zeros((1, 3), ">i2"), TypeError),

@@ -78,6 +78,10 @@ def child():
         except uct.Error as error:
             if "fork" not in error.reason:
                 os._exit(3)
+    for end in (lambda: connection.abort("x"), lambda: connection.__exit__(), listener.close, net.close):
+        end()
+    if not (listener.address and listener.port and connection.peer and len(memory) == 4096 and connection.private == b""):
+        os._exit(5)
     try:
         memoryview(memory)
         os._exit(4)
@@ -146,14 +150,14 @@ asyncio.run(main())
                 self.assertEqual(connection.recv(LIMIT), b"hello")
                 self.assertEqual(finish(client), (0, ""))
 
-    def test_ctrl_c_ends_a_call_that_waits(self):
-        text = """
-import sys, uct
-net = uct.Net()
     def test_an_operation_that_is_left_when_the_interpreter_ends_is_no_warning(self):
         text = "from uct import aio; net = aio.Net(); left = net.listen('127.0.0.1:0')"
         self.assertEqual(finish(code(text, PYTHONWARNINGS="always")), (0, ""))
 
+    def test_ctrl_c_ends_a_call_that_waits(self):
+        text = """
+import sys, uct
+net = uct.Net()
 listener = net.listen("127.0.0.1:0")
 try:
     print("waits", flush=True)
