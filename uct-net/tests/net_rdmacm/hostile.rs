@@ -287,7 +287,7 @@ fn what_no_honest_caller_sends_over_the_first_lane_ends_that_caller() {
             }
             let reason = raw.aborted();
             assert!(
-                kind == LAST || reason.as_ref().is_some_and(|reason| reason.contains("longer than")),
+                kind == LAST || reason.as_ref().is_some_and(|reason| reason.contains("max_message is")),
                 "{reason:?}"
             );
         }

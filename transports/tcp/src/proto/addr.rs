@@ -27,7 +27,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
 use ucs::record::Format;
 
-use super::wire;
+use super::version::VERSION;
 
 /// Bytes of a device address.
 pub(crate) const DEVICE: usize = 28;
@@ -42,7 +42,7 @@ pub(crate) const SOCKET: usize = 20;
 /// Version of device addresses.
 const DEVICE_VERSION: u8 = 2;
 /// Of interface addresses, whose layout changes with it.
-const IFACE_VERSION: u8 = wire::VERSION as u8;
+const IFACE_VERSION: u8 = VERSION as u8;
 const DEVICE_FORMAT: Format =
     Format { name: "device address of tcp", magic: b"td", version: Some(DEVICE_VERSION), length: DEVICE };
 const IFACE_FORMAT: Format =
@@ -198,7 +198,7 @@ mod tests {
         assert!(
             changed(0, b'x').contains("not a interface") || changed(0, b'x').contains("interface address")
         );
-        let versions = format!("version 9, this side knows version {}", wire::VERSION);
+        let versions = format!("version 9, this side knows version {VERSION}");
         assert!(changed(2, 9).contains(&versions), "{}", changed(2, 9));
         assert!(changed(3, 3).contains("3 sockets"));
         assert!(changed(20, 5).contains("family 5"));

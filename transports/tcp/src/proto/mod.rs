@@ -3,4 +3,5 @@
 pub(crate) mod addr;
 pub(crate) mod cm;
 pub(crate) mod fill;
+mod version;
 pub(crate) mod wire;

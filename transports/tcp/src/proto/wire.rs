@@ -31,11 +31,10 @@
 use std::net::SocketAddr;
 
 use crate::proto::addr::{SOCKET, read_socket, write_socket};
+use crate::proto::version::VERSION;
 
 /// `UCTt`.
 pub(crate) const MAGIC: [u8; 4] = *b"UCTt";
-/// Version of the wire.
-pub(crate) const VERSION: u16 = 4;
 /// Bytes of a hello.
 pub(crate) const HELLO: usize = 112;
 /// Bytes of a frame's header.
