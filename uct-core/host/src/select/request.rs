@@ -265,6 +265,16 @@ mod tests {
     }
 
     #[test]
+    fn a_key_costs_what_its_use_takes() {
+        let attr =
+            MdAttr { rkey_cost: 3.0, rkey_map_cost: 5.0, rkey_map_growth: 0.25, ..crate::attr::blank_md() };
+        let seconds = KeyUse::ALL.map(|key| key.seconds(&attr, 8));
+        assert_eq!(seconds, [0.0, 3.0, 10.0]);
+        let none = MdAttr { rkey_cost: f64::NAN, ..attr };
+        assert_eq!(KeyUse::New.seconds(&none, 8), 0.0);
+    }
+
+    #[test]
     fn an_operation_is_read_by_its_name_and_by_nothing_else() {
         for operation in Operation::ALL {
             assert_eq!(operation.name().parse(), Ok(operation));
