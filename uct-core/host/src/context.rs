@@ -348,8 +348,7 @@ impl Context {
 
     /// Whether a loaded transport, a device or both (`tcp/eth0`) have this name, whatever the configuration permits.
     pub fn has_name(&self, name: &str) -> bool {
-        let components = self.plugins().iter().flat_map(|plugin| &plugin.components);
-        components.flat_map(|component| &component.transports).any(|transport| transport.name == name)
+        self.transport_names().iter().any(|transport| transport == name)
             || self.resources().iter().any(|resource| resource.device == name || resource.to_string() == name)
     }
 
@@ -371,9 +370,7 @@ impl Context {
     /// what is to be left out.
     pub(crate) fn unknown_transports(&self) -> Vec<(&str, String)> {
         let tls = &self.inner.core.tls;
-        let components = self.plugins().iter().flat_map(|plugin| &plugin.components);
-        let mut known: Vec<&str> =
-            components.flat_map(|component| &component.transports).map(|it| it.name.as_str()).collect();
+        let mut known = self.transport_names();
         known.sort_unstable();
         known.dedup();
         if tls.is_negated() || known.is_empty() {
@@ -381,7 +378,7 @@ impl Context {
         }
         let why = |entry| {
             let value = self.inner.config.value("", "tls").map_or_else(String::new, ToString::to_string);
-            let hint = nearest(entry, known.iter().copied())
+            let hint = nearest(entry, known.iter().map(String::as_str))
                 .map_or_else(String::new, |name| format!("; did you mean {name:?}?"));
             format!("no transport has this name (tls = {value}); there is {}{hint}", known.join(", "))
         };

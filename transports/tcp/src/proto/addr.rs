@@ -43,6 +43,7 @@ pub(crate) const SOCKET: usize = 20;
 const DEVICE_VERSION: u8 = 2;
 /// Of interface addresses, whose layout changes with it.
 const IFACE_VERSION: u8 = VERSION as u8;
+const _: () = assert!(IFACE_VERSION as u16 == VERSION);
 const DEVICE_FORMAT: Format =
     Format { name: "device address of tcp", magic: b"td", version: Some(DEVICE_VERSION), length: DEVICE };
 const IFACE_FORMAT: Format =

@@ -425,7 +425,8 @@ impl Conn {
             return &[];
         }
         let (mut end, mut longest) = (head, (head, 0, 0));
-        for (start, length) in blocks {
+        // Further ones do not go with this call.
+        for (start, length) in blocks.into_iter().take(PIECES - 3) {
             if length > longest.2 {
                 longest = (end, start.addr(), length);
             }
