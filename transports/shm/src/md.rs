@@ -205,6 +205,118 @@ mod tests {
 
     use super::*;
     use crate::io::{Mapping, Source};
+    use uct_plugin::abi::{UCT_ADVICE_NORMAL, UCT_ADVICE_WILLNEED};
+
+    /// Whether the kernel reads ahead of accesses to this mapping, as it says itself.
+    fn is_read_ahead(mapping: &Mapping) -> bool {
+        let first = format!("{:x}-", mapping.base().addr());
+        let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
+        let mut lines = maps.lines().skip_while(|line| !line.starts_with(&first));
+        let flags = lines.find_map(|line| line.strip_prefix("VmFlags:")).unwrap();
+        !flags.split(' ').any(|flag| flag == "rr")
+    }
+
+    fn domain(kind: Kind, origin: Origin) -> ShmMd {
+        ShmMd { kind, origin, huge: Ternary::No, copy_timeout: Duration::from_millis(20) }
+    }
+
+    #[test]
+    fn advice_about_memory_of_the_domain_reaches_the_kernel_and_any_other_is_refused() {
+        let md = domain(Kind::Posix, Origin::Memfd);
+        let (base, length, memh) = md.allocate(8192, MemoryAccess::all()).unwrap();
+        let mapping = &memh.allocated.as_ref().unwrap().segment.mapping;
+        // SAFETY: the advice changes neither contents nor mappings.
+        assert_eq!(unsafe { libc::madvise(base.as_ptr().cast(), length, libc::MADV_RANDOM) }, 0);
+        assert!(!is_read_ahead(mapping));
+        assert_eq!(md.advise(&memh, base, length + 1, UCT_ADVICE_NORMAL), Err(Error::OUT_OF_RANGE));
+        assert_eq!(md.advise(&memh, base, length, UCT_ADVICE_WILLNEED + 1), Err(Error::UNSUPPORTED));
+        assert_eq!(md.advise(&memh, base, length, UCT_ADVICE_WILLNEED), Ok(()));
+        assert!(!is_read_ahead(mapping));
+        assert_eq!(md.advise(&memh, base, length, UCT_ADVICE_NORMAL), Ok(()));
+        assert!(is_read_ahead(mapping), "the kernel was not told");
+        md.free(memh).unwrap();
+    }
+
+    #[test]
+    fn as_many_bytes_are_allocated_as_there_can_be_in_whole_pages() {
+        let md = domain(Kind::Posix, Origin::Memfd);
+        let page = ucs::sys::pages::page_size();
+        for (asked, expected) in [(0, page), (1, page), (page, page), (page + 1, 2 * page)] {
+            let (_, length, memh) = md.allocate(asked, MemoryAccess::all()).unwrap();
+            let mapped = memh.allocated.as_ref().unwrap().segment.mapping.length();
+            assert_eq!((length, mapped), (expected, expected), "{asked} bytes");
+            md.free(memh).unwrap();
+        }
+        let most = md.attributes().max_alloc as usize;
+        assert_eq!(most, 1 << 47);
+        // The system has no room for so many either.
+        for (asked, is_refused_here) in [(most, false), (most + 1, true), (usize::MAX, true)] {
+            let failure = md.allocate(asked, MemoryAccess::all()).unwrap_err();
+            assert_eq!(failure.status, Error::NO_MEMORY);
+            let words = "more than there can be";
+            assert_eq!(failure.reason.contains(words), is_refused_here, "{asked}: {}", failure.reason);
+        }
+    }
+
+    #[test]
+    fn memory_is_lent_where_no_peer_gets_more_than_its_rights() {
+        let (get, put) = (MemoryAccess::REMOTE_GET, MemoryAccess::REMOTE_PUT);
+        let sysv = Origin::Sysv { public: false };
+        for (kind, origin, of_get) in [(Kind::Posix, Origin::Memfd, true), (Kind::Sysv, sysv, false)] {
+            let md = domain(kind, origin);
+            let rights = [(MemoryAccess::empty(), false), (get, of_get), (put, true), (get | put, true)];
+            for (access, expected) in rights {
+                let (.., memh) = md.allocate(4096, access).unwrap();
+                assert_eq!(memh.allocated.as_ref().unwrap().is_lent, expected, "{kind:?}, {access:?}");
+                md.free(memh).unwrap();
+            }
+        }
+    }
+
+    #[test]
+    fn memory_that_is_copied_for_a_peer_stays_where_it_is_and_its_end_is_an_error() {
+        let (md, registry) = (domain(Kind::Posix, Origin::Memfd), registry().unwrap());
+        let ring = Arc::new(Segment::new(&Origin::Memfd, 4096, false).unwrap().mapping);
+        let words = Arc::new(remote::Words::new(&ring, 128, 64));
+        registry.announcements().add(&words);
+        let (base, length, memh) = md.allocate(8192, MemoryAccess::all()).unwrap();
+        let proof = (memh.region.key(), memh.region.secret());
+        assert!(registry.allocated(proof.0, proof.1).is_some());
+        let copy = words.announce(proof.1).unwrap();
+        assert_eq!(md.free(memh), Err(Error::BUSY));
+        assert!(registry.allocated(proof.0, proof.1).is_none(), "the registration has not ended");
+        // SAFETY: inside the memory.
+        let last = unsafe { base.add(length - 1) };
+        // SAFETY: the memory stays mapped, as the copy may still access it, and nothing else uses it.
+        unsafe { last.write_volatile(7) };
+        drop(copy);
+        let (.., memh) = md.allocate(8192, MemoryAccess::all()).unwrap();
+        assert_eq!(md.free(memh), Ok(()));
+        registry.announcements().close(&words, true);
+    }
+
+    #[test]
+    fn keys_lead_to_the_memory_that_they_were_packed_for_and_have_an_order() {
+        let md = domain(Kind::Posix, Origin::Memfd);
+        let memory = [(); 2].map(|()| md.allocate(8192, MemoryAccess::all()).unwrap());
+        let keys = memory.each_ref().map(|(_, _, memh)| {
+            let mut packed = [0; PACKED_LENGTH];
+            assert_eq!(md.pack(memh, &mut packed[1..]), Err(Error::BUFFER_TOO_SMALL));
+            md.pack(memh, &mut packed).unwrap();
+            md.unpack(&packed).unwrap()
+        });
+        for ((base, length, _), key) in memory.iter().zip(&keys) {
+            let address = base.as_ptr() as u64;
+            assert_eq!(md.rkey_ptr(key, address), Ok(*base));
+            assert_eq!(md.rkey_ptr(key, address + *length as u64 + 1), Err(Error::OUT_OF_RANGE));
+            assert_eq!(md.compare(key, key), Ok(Ordering::Equal));
+        }
+        let [there, back] =
+            [[0, 1], [1, 0]].map(|[left, right]| md.compare(&keys[left], &keys[right]).unwrap());
+        assert_ne!(there, Ordering::Equal);
+        assert_eq!(back, there.reverse());
+        memory.into_iter().for_each(|(_, _, memh)| md.free(memh).unwrap());
+    }
 
     /// Allocates memory with these rights, and tells whether a peer that gets its descriptor can map it for reading and for writing; `None`
     /// where a descriptor is not how peers get at it.
