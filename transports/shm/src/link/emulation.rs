@@ -453,11 +453,11 @@ mod tests {
     use super::*;
     use crate::io::{Mapping, Origin, Segment, Source};
     use crate::link::pair_layout::PairLayout;
-    use crate::link::remote::SegmentCache;
+    use crate::link::remote::{Memh, SegmentCache};
     use crate::link::ring_pair::RingPair;
-    use crate::link::work::PendingWork;
+    use crate::link::work::{PendingWork, source};
     use crate::proto::addr::IfaceAddress;
-    use crate::proto::ring::{BODY_WORDS, Delivery, Geometry, Message, Pool};
+    use crate::proto::ring::{BODY_WORDS, Delivery, Geometry, Pool};
     use uct_plugin::MemoryAccess;
     use uct_plugin::abi::{UCT_ERR_CANCELED, UCT_OK, UctCompletion, UctIov};
     use uct_plugin::memory::{PACKED_KEY, RemoteKey};
@@ -498,22 +498,70 @@ mod tests {
     }
 
     impl Far {
+        /// The next request that has arrived.
+        fn next(&self) -> Option<Vec<u8>> {
+            let mut body = [0; BODY_WORDS];
+            let message = self.rings.receiver.next(&mut body).unwrap()?;
+            assert_eq!(message.tag, tag::REQUEST);
+            let Delivery::Block { place, index, length } = message.data else {
+                let Delivery::Inline { length } = message.data else { unreachable!() };
+                return Some(body.as_bytes()[..length].to_vec());
+            };
+            let mut request = vec![0; length];
+            // SAFETY: the block has so many bytes, and so has the vector.
+            let copy =
+                |block: *mut u8| unsafe { request.as_mut_ptr().copy_from_nonoverlapping(block, length) };
+            self.rings.receiver.block(place, index, copy);
+            self.rings.receiver.release(place, index);
+            Some(request)
+        }
+
         /// Carries out all requests that have arrived, and hands the answers to `near`.
         fn serve(&self, near: &Emulation, channel: &Channel) {
-            let mut body = [0; BODY_WORDS];
-            while let Some(message) = self.rings.receiver.next(&mut body).unwrap() {
-                let Message { tag: tag::REQUEST, data: Delivery::Inline { length } } = message else {
-                    panic!("{message:?}")
-                };
-                if let Some(answer) = self.emulation.serve(&body.as_bytes()[..length]).unwrap() {
+            while let Some(request) = self.next() {
+                if let Some(answer) = self.emulation.serve(&request).unwrap() {
                     near.receive(channel, tag::ANSWER, &answer.to_vec()).unwrap();
                 }
             }
+            if let Some(header) = self.emulation.target.acknowledge() {
+                near.receive(channel, tag::ANSWER, &header).unwrap();
+            }
+        }
+    }
+
+    /// Memory that a peer may use as it likes, and its key.
+    struct Registered {
+        memory: Vec<u8>,
+        memh: Memh,
+        key: RemoteKey,
+    }
+
+    impl Registered {
+        fn new(mut memory: Vec<u8>) -> Registered {
+            let registry = registry().unwrap();
+            let base = NonNull::new(memory.as_mut_ptr()).unwrap();
+            // SAFETY: the vector is kept until the registration ends, and nothing else writes to it meanwhile.
+            let memh = unsafe { registry.insert(base, memory.len(), MemoryAccess::all(), None) }.unwrap();
+            let mut packed = [0; PACKED_KEY];
+            registry.regions().pack(&memh.region, &mut packed).unwrap();
+            let key = RemoteKey::unpack(&packed).unwrap();
+            Registered { memory, memh, key }
+        }
+
+        /// What it holds in the end.
+        fn end(self) -> Vec<u8> {
+            registry().unwrap().remove(&self.memh);
+            self.memory
         }
     }
 
     /// A channel that has a peer in this process, and both ends' operations.
     fn ends() -> (Channel, Emulation, Far) {
+        ends_with(&PendingWork::default())
+    }
+
+    /// The same, which leaves work to progress.
+    fn ends_with(work: &PendingWork) -> (Channel, Emulation, Far) {
         let pool = |stride| Pool { count: 2, stride };
         let shape = Geometry { slots: 64, first: 8, small: pool(1024), bulk: pool(8128) };
         let layout = PairLayout::new(shape, shape).unwrap();
@@ -521,7 +569,7 @@ mod tests {
         let Source::File(fd) = source else { panic!("a memfd is a file") };
         let same = Arc::new(Mapping::file(fd.as_fd(), layout.size(), true).unwrap());
         let to = IfaceAddress { id: 1, key: 1, uid: 0, pid: 1 };
-        let shared = (PendingWork::default(), Rc::new(SegmentCache::new(0, 0)));
+        let shared = (work.clone(), Rc::new(SegmentCache::new(0, 0)));
         let channel = Channel::connecting(0, &to, &layout, mapping, shared);
         let far = Far { rings: RingPair::new(&layout, &same, false), emulation: Emulation::new(4096) };
         (channel, Emulation::new(4096), far)
@@ -586,6 +634,142 @@ mod tests {
             assert_eq!(value(), Some(number), "round {round}");
         }
         registry.remove(&memh);
+    }
+
+    /// The caller repeats the call until the bytes are there. They are requested once, and those of another call anew.
+    #[test]
+    fn a_short_get_that_is_repeated_is_requested_once_and_its_answer_counts_for_no_other() {
+        let target = Registered::new((1..=16).collect());
+        let (channel, near, far) = ends();
+        let base = target.key.base;
+        let get = |address, length: usize, is_outside_handlers| {
+            let mut buffer = vec![0; length];
+            let got = near.get_ahead(&channel, 0, (&target.key, address), &mut buffer, is_outside_handlers);
+            got.map(|result| result.map(|()| buffer).unwrap())
+        };
+        let requested = || channel.rings.sender.position();
+        // Served until it is there, since an answer is too old after some time.
+        let value = |address, length| {
+            (0..100).find_map(|_| {
+                let got = get(address, length, true);
+                far.serve(&near, &channel);
+                got.ok()
+            })
+        };
+        assert!(near.has_answer() && !near.has_just_answered(&channel), "nothing is requested");
+        let mut last = requested();
+        for (address, length) in [(base, 8), (base + 8, 8), (base + 8, 4)] {
+            assert_eq!(get(address, length, true), Err(BlockedOn::Response));
+            assert_ne!(requested(), last, "{length} bytes at {address:#x} are not those of the call ahead");
+            last = requested();
+            for _ in 0..2 * OPERATIONS {
+                assert_eq!(get(address, length, true), Err(BlockedOn::Response));
+            }
+            assert_eq!(requested(), last, "requested again");
+            assert!(!near.has_answer() && !near.has_just_answered(&channel));
+        }
+        far.serve(&near, &channel);
+        assert!(near.has_answer() && near.has_just_answered(&channel));
+        assert_eq!(value(base + 8, 4), Some(vec![9, 10, 11, 12]));
+        assert_eq!(value(base, 8), Some((1..=8).collect()));
+        // A handler's message can be of another peer, and be younger.
+        for _ in 0..3 {
+            assert_eq!(get(base, 8, false), Err(BlockedOn::Response));
+            far.serve(&near, &channel);
+        }
+        // Without a call for some time they are too old.
+        assert_eq!(get(base, 4, true), Err(BlockedOn::Response));
+        far.serve(&near, &channel);
+        std::thread::sleep(AHEAD_LIFE);
+        assert_eq!(get(base, 4, true), Err(BlockedOn::Response));
+        target.end();
+    }
+
+    /// A put goes on where the ring had no more room: at once as long as there is some, and otherwise when the peer has made some.
+    #[test]
+    fn a_put_that_is_longer_than_the_ring_is_resumed_until_all_of_it_is_there() {
+        let target = Registered::new(vec![0; 65_536]);
+        let work = PendingWork::default();
+        let (channel, near, far) = ends_with(&work);
+        let data: Vec<u8> = (0..65_536).map(|at| (at * 7 + at / 256) as u8).collect();
+        assert!(!near.has_work() && near.is_idle() && near.has_room());
+        near.put_copied(&channel, 5, &data, (&target.key, target.key.base));
+        assert!(near.has_work() && !near.is_idle() && !near.has_room());
+        assert!(work.has(source::CHANNEL) && !work.has(source::ROOM), "some of it was sent");
+        assert_eq!(near.flush(5, None).err(), Some(Error::NO_RESOURCE), "it is not wholly sent");
+        work.lower(source::CHANNEL);
+        near.resume(&channel);
+        assert!(work.has(source::ROOM) && !work.has(source::CHANNEL), "there is no room");
+        let mut turns = 0;
+        while near.has_work() {
+            work.lower(source::CHANNEL | source::ROOM);
+            far.serve(&near, &channel);
+            near.resume(&channel);
+            turns += 1;
+            assert!(turns < 1000, "it does not end");
+        }
+        assert!(turns > 2, "all of it had room");
+        assert!(near.has_room(), "another one could begin");
+        far.serve(&near, &channel);
+        assert!(near.is_idle() && near.flush(5, None) == Ok(Outcome::Done));
+        assert!(target.end() == data, "other bytes arrived");
+    }
+
+    /// A peer that takes no responses makes this side keep as many as two initiators may have outstanding, and no more.
+    #[test]
+    fn responses_wait_for_room_in_order_and_in_limited_number() {
+        let target = Registered::new(vec![7; 8]);
+        let work = PendingWork::default();
+        let (channel, near, far) = ends_with(&work);
+        let put = far.emulation.initiator.put(&target.key, target.key.base, 8).unwrap();
+        let get = Request { opcode: Opcode::Get, ..put };
+        let mut frame = [0; MAX_REQUEST];
+        let length = get.write(&mut frame);
+        let ask = || near.receive(&channel, tag::REQUEST, &frame[..length]);
+        let mut sent = 0;
+        while !near.has_work() {
+            assert!(!work.has(source::CHANNEL), "a response that was sent at once");
+            ask().unwrap();
+            sent += 1;
+        }
+        assert!(sent > 1 && work.has(source::CHANNEL));
+        for _ in 1..2 * OPERATIONS {
+            ask().unwrap();
+        }
+        assert_eq!(ask().unwrap_err(), "more than 128 operations at a time");
+        // As they are received, all come, and one that is asked for now does not overtake.
+        let mut body = [0; BODY_WORDS];
+        let mut received = 0;
+        loop {
+            while let Some(message) = far.rings.receiver.next(&mut body).unwrap() {
+                assert_eq!(message.tag, tag::ANSWER);
+                received += 1;
+            }
+            if !near.has_work() {
+                break;
+            }
+            near.resume(&channel);
+        }
+        assert_eq!(received, sent - 1 + 2 * OPERATIONS);
+        near.fail(Error::CANCELED);
+        target.end();
+    }
+
+    #[test]
+    fn the_end_of_a_channel_ends_all_that_is_outstanding_and_all_that_waits() {
+        let target = Registered::new(vec![0; 65_536]);
+        let work = PendingWork::default();
+        let (channel, near, _far) = ends_with(&work);
+        let get = || {
+            let mut buffer = [0; 8];
+            near.get_ahead(&channel, 0, (&target.key, target.key.base), &mut buffer, true).map(drop)
+        };
+        assert_eq!(get(), Err(BlockedOn::Response));
+        near.put_copied(&channel, 5, &[1; 65_536], (&target.key, target.key.base));
+        assert!(near.has_work() && !near.has_room() && !near.has_answer());
+        near.fail(Error::CONNECTION_RESET);
+        assert!(!near.has_work() && near.has_room() && near.is_idle() && near.has_answer());
+        target.end();
     }
 
     /// The memory of a put is its endpoint's: another endpoint of the channel that ends leaves it alone, and its own takes the memory back.
