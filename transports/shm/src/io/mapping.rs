@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::os::fd::BorrowedFd;
 use std::ptr::{self, NonNull};
 
-use rustix::mm::{MapFlags, ProtFlags};
+use rustix::mm::{Advice, MapFlags, ProtFlags};
 use ucs::sys::SystemError;
 
 /// Mapped memory. Unmapped when dropped.
@@ -62,8 +62,9 @@ impl Mapping {
         let start = unsafe { self.base.add(pages.start) };
         // SAFETY: whole pages of a mapping that is shared memory, which any process that maps it may overwrite at any time; an error changes
         // nothing.
-        if unsafe { libc::madvise(start.as_ptr().cast(), pages.len(), libc::MADV_REMOVE) } != 0 {
-            ucs::log::debug!("{}", SystemError::last("return unused memory of the rings"));
+        let given = unsafe { rustix::mm::madvise(start.as_ptr().cast(), pages.len(), Advice::LinuxRemove) };
+        if let Err(errno) = given {
+            ucs::log::debug!("{}", SystemError::new("return unused memory of the rings", errno));
         }
     }
 
@@ -87,5 +88,44 @@ impl Drop for Mapping {
             // SAFETY: attached by `sysv`; as above.
             Origin::Sysv => drop(unsafe { libc::shmdt(base) }),
         }
+    }
+}
+
+#[cfg(all(test, not(loom), not(miri)))]
+mod tests {
+    use std::os::fd::AsFd;
+
+    use super::Mapping;
+    use crate::io::{Origin, Segment, Source};
+
+    #[test]
+    fn memory_that_is_given_back_is_gone_for_all_and_its_neighbours_stay() {
+        const PAGE: usize = 4096;
+        let segment = Segment::new(&Origin::Memfd, 4 * PAGE, false).unwrap();
+        let Source::File(fd) = &segment.source else { panic!("a memfd is a file") };
+        let other = Mapping::file(fd.as_fd(), 4 * PAGE, true).unwrap();
+        let byte = |mapping: &Mapping, page: usize| {
+            // SAFETY: inside the mapping.
+            unsafe { mapping.base().add(page * PAGE) }
+        };
+        for page in 0..4 {
+            // SAFETY: the mapping is this test's alone.
+            unsafe { byte(&segment.mapping, page).write_volatile(7) };
+        }
+        let blocks = || rustix::fs::fstat(fd).unwrap().st_blocks as usize * 512;
+        assert_eq!(blocks(), 4 * PAGE);
+        segment.mapping.give_back(PAGE..3 * PAGE);
+        assert_eq!(blocks(), 2 * PAGE, "the system has it still");
+        // SAFETY: as above.
+        let found = [0, 1, 2, 3].map(|page| unsafe { byte(&other, page).read_volatile() });
+        assert_eq!(found, [7, 0, 0, 7]);
+        segment.mapping.give_back(4 * PAGE..4 * PAGE);
+    }
+
+    #[test]
+    #[should_panic(expected = "pages.end <= self.length")]
+    fn nothing_behind_a_mapping_is_given_back() {
+        let segment = Segment::new(&Origin::Memfd, 4096, false).unwrap();
+        segment.mapping.give_back(0..8192);
     }
 }
