@@ -428,6 +428,47 @@ mod tests {
         assert_eq!(advance(&mut vector[1..], 10), 2);
     }
 
+    /// The kernel takes 1024 in one call, and one of them is the beacon's.
+    #[test]
+    fn any_number_of_blocks_is_copied_in_their_order() {
+        use uct_plugin::abi::UctIov;
+        let beacon = Beacon::new(7).unwrap();
+        let process = probe(std::process::id(), beacon.address(), 7).unwrap();
+        for count in [1, 2, 1022, 1023, 1024, 2046, 2047, 3000] {
+            // Blocks of three bytes, two apart, behind a single one.
+            let (mut head, mut blocks) = ([9u8; 4], vec![0u8; 5 * count]);
+            blocks.iter_mut().enumerate().for_each(|(at, byte)| *byte = (at * 7 + at / 256) as u8);
+            let data: Vec<u8> =
+                head.into_iter().chain(blocks.chunks(5).flat_map(|block| block[..3].to_vec())).collect();
+            let mut there = vec![0u8; data.len()];
+            let iov = |head: &mut [u8], blocks: &mut [u8]| {
+                let entry = |buffer: *mut u8, length, stride, count| UctIov {
+                    buffer: buffer.cast(),
+                    length,
+                    memh: std::ptr::null_mut(),
+                    stride,
+                    count,
+                };
+                [entry(head.as_mut_ptr(), 4, 0, 1), entry(blocks.as_mut_ptr(), 3, 5, count as u32)]
+            };
+            let entries = iov(&mut head, &mut blocks);
+            // SAFETY: two entries, whose memory lives through the copy.
+            let all = unsafe { Iov::new(entries.as_ptr(), 2) };
+            // SAFETY: as above, and nothing else uses the target.
+            unsafe { process.copy(Direction::Put, all, there.as_mut_ptr() as u64) }.unwrap();
+            assert!(there == data, "{count} blocks were put");
+            let (mut near, mut got) = ([0u8; 4], vec![0u8; 5 * count]);
+            let entries = iov(&mut near, &mut got);
+            // SAFETY: as above.
+            let all = unsafe { Iov::new(entries.as_ptr(), 2) };
+            // SAFETY: as above, and the memory is writable.
+            unsafe { process.copy(Direction::Get, all, there.as_ptr() as u64) }.unwrap();
+            let gaps = got.chunks(5).all(|block| block[3..] == [0, 0]);
+            let same = got.chunks(5).zip(blocks.chunks(5)).all(|(got, block)| got[..3] == block[..3]);
+            assert!(near == head && gaps && same, "{count} blocks were got");
+        }
+    }
+
     /// As after another program was executed: what stood at the beacon is gone, and a number at its address is another one.
     #[test]
     fn where_the_beacon_is_gone_nothing_is_touched() {

@@ -293,6 +293,39 @@ mod tests {
     }
 
     #[test]
+    fn a_memfd_keeps_its_size_and_a_file_has_its_room_from_the_start() {
+        let segment = Segment::new(&Origin::Memfd, 8192, false).unwrap();
+        let Source::File(fd) = &segment.source else { panic!("a memfd is a file") };
+        for size in [4096, 12_288] {
+            assert!(ftruncate(fd, size).is_err(), "it has {size} bytes now");
+        }
+        assert!(fcntl_add_seals(fd, SealFlags::WRITE).is_err(), "a peer can seal it");
+        let directory = tempfile::tempdir().unwrap();
+        let segment = Segment::new(&Origin::Directory(directory.path().to_owned()), 65_536, false).unwrap();
+        let Source::File(fd) = &segment.source else { panic!("a directory gives files") };
+        let found = fstat(fd).unwrap();
+        assert_eq!((found.st_size, found.st_mode & 0o777), (65_536, 0o600));
+        assert!(
+            found.st_blocks * 512 >= 65_536,
+            "{} blocks: it may turn out that there is no room",
+            found.st_blocks
+        );
+    }
+
+    #[test]
+    fn other_users_may_attach_a_system_v_segment_only_where_that_is_wanted() {
+        for (public, expected) in [(false, 0o600), (true, 0o666)] {
+            let segment = Segment::new(&Origin::Sysv { public }, 4096, false).unwrap();
+            let Source::Sysv(id) = segment.source else { panic!("not System V") };
+            // SAFETY: all fields of the structure are numbers, for which zero is a value.
+            let mut status: libc::shmid_ds = unsafe { std::mem::zeroed() };
+            // SAFETY: IPC_STAT fills the structure.
+            assert_eq!(unsafe { libc::shmctl(id, libc::IPC_STAT, &raw mut status) }, 0);
+            assert_eq!(u32::from(status.shm_perm.mode) & 0o777, expected);
+        }
+    }
+
+    #[test]
     fn a_segment_that_could_shrink_or_is_too_short_is_refused() {
         let directory = tempfile::tempdir().unwrap();
         let segment = Segment::new(&Origin::Directory(directory.path().to_owned()), 4096, false).unwrap();

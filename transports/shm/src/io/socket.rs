@@ -290,6 +290,48 @@ mod tests {
     }
 
     #[test]
+    fn as_many_descriptors_as_there_may_be_arrive_and_many_more_are_not_sent() {
+        let id = u64::from(std::process::id()) << 8 | 7;
+        let listener = Listener::new(id, None, false).unwrap();
+        let client = connected(id, None);
+        let server = wait_for(|| accepted(&listener));
+        let (readable, _writable) = rustix::pipe::pipe().unwrap();
+        let descriptors = [readable.as_fd(); 2 * MAX_FDS];
+        assert_eq!(send(client.as_fd(), b"many", &descriptors), Err(Errno::TOOBIG));
+        assert!(matches!(receive(server.as_fd(), &mut [0; 16]), Received::Nothing));
+        send(client.as_fd(), b"", &descriptors[..1]).unwrap();
+        send(client.as_fd(), b"many", &descriptors[..MAX_FDS]).unwrap();
+        let received = [(); 2].map(|()| match receive(server.as_fd(), &mut [0; 16]) {
+            Received::Message(length, fds) => (length, fds.len()),
+            other => panic!("{other:?}"),
+        });
+        assert_eq!(received, [(0, 1), (4, MAX_FDS)], "descriptors without a word are no end");
+        skip(server.as_fd());
+        send(client.as_fd(), b"first", &[]).unwrap();
+        send(client.as_fd(), b"next", &[]).unwrap();
+        skip(server.as_fd());
+        assert!(!is_closed(server.as_fd()), "the next message is there");
+        assert!(matches!(receive(server.as_fd(), &mut [0; 16]), Received::Message(4, _)));
+        assert!(matches!(receive(server.as_fd(), &mut [0; 16]), Received::Nothing));
+    }
+
+    #[test]
+    fn other_users_may_connect_by_the_name_in_the_directory_only_where_that_is_wanted() {
+        use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
+        let directory = tempfile::tempdir().unwrap();
+        let mode = |path: &Path| path.metadata().unwrap().permissions().mode() & 0o777;
+        let id = u64::from(std::process::id()) << 8 | 8;
+        let _private = Listener::new(id, Some(directory.path()), false).unwrap();
+        assert_eq!(mode(&path_in(directory.path(), id)), 0o600);
+        let _public = Listener::new(id + 1, Some(directory.path()), true).unwrap();
+        // As far as the umask permits.
+        let plain = directory.path().join("plain");
+        let mut options = std::fs::OpenOptions::new();
+        options.create_new(true).write(true).mode(0o666).open(&plain).unwrap();
+        assert_eq!(mode(&path_in(directory.path(), id + 1)), mode(&plain));
+    }
+
+    #[test]
     fn what_was_sent_ahead_of_a_close_still_arrives() {
         let id = u64::from(std::process::id()) << 8 | 2;
         let listener = Listener::new(id, None, false).unwrap();

@@ -81,3 +81,68 @@ impl Door {
         Some(half_open.remove(number).line.0)
     }
 }
+
+#[cfg(all(test, not(loom), not(miri)))]
+mod tests {
+    use std::os::fd::{AsFd, AsRawFd};
+    use std::time::Duration;
+
+    use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+    use super::*;
+    use crate::io::socket::Credentials;
+
+    /// Whether the timer wakes a sleeper within so many seconds.
+    fn ticks(door: &Door, seconds: i64) -> bool {
+        let mut fds = [PollFd::new(door.timer(), PollFlags::IN)];
+        poll(&mut fds, Some(&Timespec { tv_sec: seconds, tv_nsec: 0 })).unwrap() == 1
+    }
+
+    #[test]
+    fn the_earliest_tick_that_is_wanted_comes_and_a_later_one_does_not_put_it_off() {
+        let hour = || Deadline::after(Duration::from_secs(3600));
+        let soon = || Deadline::after(Duration::from_millis(5));
+        let door = Door::new().unwrap();
+        door.want_tick(Deadline::NEVER);
+        assert!(!ticks(&door, 0) && door.next_tick.get() == Deadline::NEVER);
+        door.want_tick(hour());
+        assert!(door.next_tick.get() != Deadline::NEVER);
+        door.want_tick(soon());
+        assert!(ticks(&door, 60), "the later one was first");
+        let door = Door::new().unwrap();
+        door.want_tick(soon());
+        door.want_tick(hour());
+        door.want_tick(Deadline::NEVER);
+        assert!(ticks(&door, 60), "the later one was last");
+    }
+
+    /// A process that connects again and again makes room of its own.
+    #[test]
+    fn the_oldest_connection_of_the_process_with_most_makes_room_for_another() {
+        let door = Door::new().unwrap();
+        assert!(door.make_room().is_none());
+        let files: Vec<OwnedFd> = (0..6).map(|_| rustix::pipe::pipe().unwrap().0).collect();
+        let numbers: Vec<_> = files.iter().map(|file| file.as_fd().as_raw_fd()).collect();
+        // The first two processes have one that is older than all of the third.
+        let all = files.into_iter().zip([(1, 10), (2, 20), (3, 40), (3, 30), (3, 50), (2, 60)]);
+        for (file, (pid, seconds)) in all {
+            let deadline = Deadline::after(Duration::from_secs(seconds));
+            let line = (file, Credentials { pid, uid: 0 });
+            door.half_open.borrow_mut().insert(HalfOpen { line, deadline });
+        }
+        let removed = |count: usize| -> Vec<usize> {
+            let place =
+                |file: OwnedFd| numbers.iter().position(|number| *number == file.as_raw_fd()).unwrap();
+            // All stay open, so that no number is used again.
+            let files: Vec<OwnedFd> = (0..count).map(|_| door.make_room().unwrap()).collect();
+            files.into_iter().map(place).collect()
+        };
+        assert_eq!(removed(1), [3], "the third process has three");
+        // Now the second and the third have two each, and that of the second is the oldest.
+        assert_eq!(removed(1), [1]);
+        assert_eq!(removed(2), [2, 0]);
+        assert_eq!(door.half_open.borrow().len(), 2);
+        door.close();
+        assert!(door.make_room().is_none());
+    }
+}

@@ -72,3 +72,87 @@ impl PairLayout {
 
 /// The parts of a ring pair.
 pub(super) type Ends = (Sender<MappedRing>, Receiver<MappedRing>, TurnLine<MappedTurnLine>);
+
+#[cfg(all(test, not(loom), not(miri)))]
+mod tests {
+    use super::*;
+    use crate::io::{Origin, Segment};
+    use crate::proto::ring::{
+        BODY_WORDS, Control, Delivery, Message, Place, Pool, RingMemory, TURN_LINE_BYTES,
+    };
+
+    fn shape(small: u32, bulk: u32) -> Geometry {
+        let pool = |stride| Pool { count: 2, stride };
+        Geometry { slots: 64, first: 8, small: pool(small), bulk: pool(bulk) }
+    }
+
+    #[test]
+    fn both_ends_find_everything_in_the_same_place_and_nothing_twice() {
+        let layout = PairLayout::new(shape(1024, 8128), shape(2048, 4096)).unwrap();
+        assert_eq!(layout.capacities(), (2048, 4096), "those towards the side that connects");
+        let memory = Arc::new(Segment::new(&Origin::Memfd, layout.size(), false).unwrap().mapping);
+        let word = |offset: usize| {
+            // SAFETY: inside the mapping, whose first page has both.
+            let word = unsafe { memory.base().add(offset) };
+            // SAFETY: as above, and aligned.
+            unsafe { word.cast::<u64>().read_volatile() }
+        };
+        for connects in [true, false] {
+            let [ours, theirs] = layout.words(&memory, connects);
+            let places = if connects { [384, FIRST_BYTES + 384] } else { [FIRST_BYTES + 384, 384] };
+            let copy = ours.announce(7);
+            assert_eq!(places.map(word), [8, 0], "connects: {connects}");
+            drop(copy);
+            let copy = theirs.announce(7);
+            assert_eq!(places.map(word), [0, 8], "connects: {connects}");
+            drop(copy);
+        }
+        let (near, far) = (layout.ends(&memory, true), layout.ends(&memory, false));
+        assert_eq!(
+            (near.0.memory().layout().bulk_capacity(), far.0.memory().layout().bulk_capacity()),
+            (8128, 4096)
+        );
+        // All blocks of both rings at a time, of which none overwrites another.
+        let ends = [(&near.0, &far.1, 1), (&far.0, &near.1, 2)];
+        for (sender, _, value) in ends {
+            sender.prepare();
+            for place in [Place::Small, Place::Bulk] {
+                for _ in 0..2 {
+                    let block = sender.reserve(place).unwrap();
+                    // SAFETY: the block has so many bytes.
+                    let fill = |bytes: *mut u8| unsafe { bytes.write_bytes(value, 1024) };
+                    sender.fill_block(&block, fill);
+                    assert!(sender.send_block(3, block, 1024).is_ok());
+                }
+            }
+        }
+        for (_, receiver, value) in ends {
+            for _ in 0..4 {
+                let message = receiver.next(&mut [0; BODY_WORDS]).unwrap().unwrap();
+                let Message { tag: 3, data: Delivery::Block { place, index, length: 1024 } } = message else {
+                    panic!("{message:?}")
+                };
+                let mut copy = [0; 1024];
+                // SAFETY: the block has so many bytes.
+                let read =
+                    |bytes: *mut u8| unsafe { copy.as_mut_ptr().copy_from_nonoverlapping(bytes, 1024) };
+                receiver.block(place, index, read);
+                assert!(copy.iter().all(|byte| *byte == value));
+            }
+        }
+        // The line is for replies: the side that accepts begins.
+        assert!(!near.2.is_owner() && far.2.is_owner());
+        let position = far.0.position();
+        far.2.send(Control::short(position, 3, TURN_LINE_BYTES), |_| ());
+        assert!(near.2.has(position) && !far.2.has(position));
+    }
+
+    #[test]
+    fn a_shape_that_is_wrong_is_refused_on_either_side() {
+        let (good, wrong) = (shape(1024, 8128), shape(1024, 100));
+        for (forward, backward) in [(wrong, good), (good, wrong)] {
+            let reason = PairLayout::new(forward, backward).unwrap_err();
+            assert!(reason.contains("a ring of blocks of 100 bytes"), "{reason}");
+        }
+    }
+}

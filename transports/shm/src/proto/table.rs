@@ -21,3 +21,27 @@ pub(crate) fn live_value(key: u64) -> u64 {
 pub(crate) fn name(secret: u64) -> u64 {
     secret.wrapping_add(1).max(1)
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    /// Of both processes, each in its own build.
+    #[test]
+    fn a_key_has_the_entry_of_its_number_and_the_value_of_its_generation() {
+        for (key, place) in [(0, 0), (7, 7), (7 << 32 | 5, 5), (ENTRIES as u64 - 1, ENTRIES - 1)] {
+            assert_eq!(entry(key), place, "{key:#x}");
+        }
+        assert_eq!(entry(ENTRIES as u64 + 3), 3, "any number has a place in the table");
+        for (key, generation) in [(0, 1), (u64::from(u32::MAX), 1), (7 << 32 | 5, 8)] {
+            assert_eq!(live_value(key), generation << 32, "{key:#x}");
+        }
+        assert_eq!(live_value(u64::MAX), 1 << 32, "0 is that of no registration");
+        assert_eq!(TABLE_BYTES, 8 << 20);
+    }
+
+    #[test]
+    fn a_copy_is_named_by_its_secret_and_never_by_zero() {
+        assert_eq!([0, 7, u64::MAX - 1, u64::MAX].map(name), [1, 8, u64::MAX, 1]);
+    }
+}
