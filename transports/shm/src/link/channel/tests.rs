@@ -8,7 +8,7 @@ use super::*;
 use crate::io::{Origin, Segment};
 use crate::link::peer::new_doorbell;
 use crate::link::remote::Memh;
-use crate::proto::ring::{Geometry, Pool};
+use crate::proto::ring::{BODY_WORDS, Delivery, Geometry, Pool};
 use crate::proto::wire::Side;
 
 /// One that has connected to the interface with number and key 1.
@@ -36,14 +36,24 @@ fn connected(channel: &Channel, uid: u32) -> OwnedFd {
 
 /// Gives it a welcome of this process.
 fn welcomed(channel: &Channel) {
+    welcomed_with(channel, new_doorbell().unwrap().1);
+}
+
+/// As [`welcomed`], with this doorbell.
+fn welcomed_with(channel: &Channel, doorbell: Segment) {
+    let (side, fds) = facts(doorbell);
+    channel.take_peer(Peer::new(side, &fds).unwrap());
+}
+
+/// What a welcome of this process says, and its descriptors.
+fn facts(doorbell: Segment) -> (Side, [OwnedFd; 2]) {
     let registry = registry().unwrap();
-    let (_, doorbell) = new_doorbell().unwrap();
     let (Source::File(doorbell), Source::File(table)) = (doorbell.source, &registry.table().source) else {
         panic!("both are files")
     };
     let (beacon, table_identity) = (registry.beacon().address(), registry.identity());
-    let side = Side { iface: 1, key: 1, table: table_identity, beacon, doorbell_number: 0, heavy_barrier: 0 };
-    channel.take_peer(Peer::new(side, &[doorbell, table.try_clone().unwrap()]).unwrap());
+    let side = Side { iface: 1, key: 1, table: table_identity, beacon, doorbell_number: 5, heavy_barrier: 0 };
+    (side, [doorbell, table.try_clone().unwrap()])
 }
 
 /// Lends the channel a segment of `length` bytes for a key to `most`, as its peer, and returns it as for that key.
@@ -279,4 +289,201 @@ fn memory_that_is_not_lent_is_not_handed_over_for_its_key_either() {
         assert_eq!(replied(&channel, &peer, proof), NOTHING, "{origin:?}");
         registry().unwrap().remove(&memory);
     }
+}
+
+/// What the peer does with the socket once it is broken is nobody's concern, and the first reason is kept.
+#[test]
+fn a_message_that_does_not_belong_there_ends_the_channel_with_its_reason() {
+    let (welcome, fds) = facts(new_doorbell().unwrap().1);
+    let [of_other, of_key] = [Side { iface: 2, ..welcome }, Side { key: 2, ..welcome }];
+    let welcome = |from| Welcome { from, shares: 0, reserved: 0 }.as_bytes().to_vec();
+    let reply = wire::SegmentReply { key: 3, secret: 5, length: 64, sysv_segment: -1, is_writable: 0 };
+    let cases = [
+        (Control::Hello, Vec::new(), Error::IO_ERROR, "a second hello"),
+        (
+            Control::Refusal,
+            b"no room".to_vec(),
+            Error::REJECTED,
+            "the peer refuses the connection: \"no room\"",
+        ),
+        (
+            Control::Welcome,
+            welcome(facts(new_doorbell().unwrap().1).0),
+            Error::IO_ERROR,
+            "an unexpected welcome",
+        ),
+        (Control::Welcome, vec![1; 7], Error::IO_ERROR, "7 bytes"),
+        (Control::SegmentRequest, vec![1; 7], Error::IO_ERROR, "7 bytes"),
+        (Control::SegmentReply, vec![1; 7], Error::IO_ERROR, "7 bytes"),
+        (Control::SegmentReply, reply.as_bytes().to_vec(), Error::IO_ERROR, "was not requested"),
+    ];
+    for (kind, body, error, words) in cases {
+        let (channel, peer) = cached(&Rc::new(SegmentCache::new(0, 0)));
+        assert!(!channel.receive_control(Trust::SEALED), "nothing has come");
+        socket::send(peer.as_fd(), &wire::control(Control::Wake, &[]), &[]).unwrap();
+        assert!(channel.receive_control(Trust::SEALED) && channel.is_sound());
+        assert!(!channel.work.has(source::CHANNEL), "a wake-up is no work");
+        socket::send(peer.as_fd(), &wire::control(kind, &body), &[]).unwrap();
+        assert!(channel.receive_control(Trust::SEALED));
+        let broken = channel.broken().unwrap();
+        assert_eq!(broken.error, error, "{kind:?}: {}", broken.reason);
+        assert!(broken.reason.contains(words), "{kind:?}: {}", broken.reason);
+        assert!(!channel.is_sound() && channel.work.has(source::CHANNEL), "nobody would report it");
+        channel.set_broken(Error::CANCELED, "another reason".to_owned());
+        assert_eq!(channel.broken().unwrap().error, error);
+    }
+    // The first welcome has to be that of the interface with which it was to be connected.
+    for from in [of_other, of_key] {
+        let channel = channel();
+        let peer = connected(&channel, credentials().effective_uid);
+        socket::send(
+            peer.as_fd(),
+            &wire::control(Control::Welcome, &welcome(from)),
+            &fds.each_ref().map(AsFd::as_fd),
+        )
+        .unwrap();
+        channel.poll_welcome();
+        assert!(channel.peer().is_none());
+        assert!(channel.broken().unwrap().reason.contains("an unexpected welcome"));
+    }
+}
+
+#[test]
+fn the_end_of_the_peer_is_found_by_a_look_at_the_socket_and_by_the_next_message() {
+    let (channel, peer) = cached(&Rc::new(SegmentCache::new(0, 0)));
+    assert!(!channel.is_socket_closed() && channel.is_sound());
+    drop(peer);
+    assert!(channel.is_socket_closed());
+    assert!(channel.is_sound() && !channel.work.has(source::CHANNEL), "it was only looked at");
+    assert!(!channel.receive_control(Trust::SEALED));
+    assert!(!channel.is_sound() && channel.work.has(source::CHANNEL) && channel.broken().is_none());
+    assert!(channel.is_socket_closed());
+}
+
+#[test]
+fn a_channel_knows_the_process_at_its_other_end_once_it_is_connected() {
+    let channel = channel();
+    assert_eq!((channel.process(), channel.user(), channel.is_socket_closed()), (None, None, false));
+    assert_eq!(channel.describe(), "the peer");
+    assert!(!channel.receive_control(Trust::SEALED));
+    let _peer = connected(&channel, 77);
+    assert_eq!((channel.process(), channel.user()), (Some(std::process::id()), Some(77)));
+    assert!(channel.describe().contains(&std::process::id().to_string()), "{}", channel.describe());
+    // Of another pid namespace.
+    let hidden = self::channel();
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let (socket, _end) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
+    hidden.take_line((socket, Credentials { pid: 0, uid: 77 }));
+    assert_eq!((hidden.process(), hidden.user()), (None, Some(77)));
+}
+
+/// Another peer can clear the doorbell, so it alone is not relied on.
+#[test]
+fn the_first_message_on_an_idle_ring_wakes_the_peer_and_a_later_one_only_if_the_doorbell_is_armed() {
+    let (listener, doorbell) = new_doorbell().unwrap();
+    let Source::File(fd) = &doorbell.source else { panic!("a memfd is a file") };
+    let (fd, memory) = (fd.try_clone().unwrap(), doorbell.mapping);
+    let channel = channel();
+    let send = || channel.send(3, 8, |_| ()).unwrap();
+    send();
+    let peer = connected(&channel, credentials().effective_uid);
+    send();
+    assert!(!listener.has_rung(), "the peer is not known");
+    assert_eq!(requests(&peer), 0, "it has not accepted, and finds the messages when it does");
+    let same = Mapping::file(fd.as_fd(), memory.length(), true).unwrap();
+    welcomed_with(&channel, Segment { mapping: same, source: Source::File(fd) });
+    for (is_armed, expected) in [(false, 0), (true, 1), (false, 0)] {
+        if is_armed {
+            listener.arm();
+        }
+        send();
+        assert_eq!(requests(&peer), expected, "armed: {is_armed}");
+        let mut rung = Vec::new();
+        listener.take(|number| rung.push(number));
+        assert_eq!(rung, [5], "the number that the peer has named");
+    }
+    drop(memory);
+    // The first of all, with the peer known from the start.
+    let (first, peer) = cached(&Rc::new(SegmentCache::new(0, 0)));
+    first.send(3, 8, |_| ()).unwrap();
+    assert_eq!(requests(&peer), 1, "whatever the doorbell contains");
+    first.send(3, 8, |_| ()).unwrap();
+    assert_eq!(requests(&peer), 0);
+}
+
+/// The other end of the rings of a channel that has connected, and that channel.
+fn with_far_end() -> (Channel, RingPair) {
+    let pool = |stride| Pool { count: 2, stride };
+    let shape = Geometry { slots: 64, first: 8, small: pool(1024), bulk: pool(8128) };
+    let rings = PairLayout::new(shape, shape).unwrap();
+    let Segment { mapping, source } = Segment::new(&Origin::Memfd, rings.size(), false).unwrap();
+    let Source::File(fd) = source else { panic!("a memfd is a file") };
+    let same = Arc::new(Mapping::file(fd.as_fd(), rings.size(), true).unwrap());
+    let to = IfaceAddress { id: 1, key: 1, uid: 0, pid: 1 };
+    let shared = (PendingWork::default(), Rc::new(SegmentCache::new(0, 0)));
+    (Channel::connecting(0, &to, &rings, mapping, shared), RingPair::new(&rings, &same, false))
+}
+
+#[test]
+fn a_message_is_in_its_slot_or_in_the_smallest_block_that_holds_it() {
+    let (channel, far) = with_far_end();
+    let sizes = [(0, None), (56, None), (57, Some(Place::Small)), (1024, Some(Place::Small))];
+    for (length, expected) in sizes.into_iter().chain([(1025, Some(Place::Bulk)), (8128, Some(Place::Bulk))])
+    {
+        channel.send(3, length, |_| ()).unwrap();
+        let message = far.receiver.next(&mut [0; BODY_WORDS]).unwrap().unwrap();
+        let found = match message.data {
+            Delivery::Inline { length } => (length, None),
+            Delivery::Block { place, index, length } => {
+                far.receiver.release(place, index);
+                (length, Some(place))
+            }
+        };
+        assert_eq!(found, (length, expected));
+    }
+    // Without a block nothing is written, and a block that is not sent after all is free again.
+    let held = [(); 2].map(|()| channel.reserve(1025).unwrap());
+    assert_eq!(channel.send(3, 1025, |_| panic!("it is written")), Err(BlockedOn::Block(Place::Bulk)));
+    assert_eq!(channel.send(3, 1024, |_| ()), Ok(()));
+    held.into_iter().for_each(|block| channel.rings.sender.cancel(block));
+    assert_eq!(channel.send(3, 1025, |_| ()), Ok(()));
+    while channel.send(3, 8, |_| ()).is_ok() {}
+    for length in [8, 100, 2000] {
+        assert_eq!(channel.send(3, length, |_| panic!("it is written")), Err(BlockedOn::Slot));
+    }
+}
+
+#[test]
+fn a_peer_that_overwrites_its_word_ends_the_channel_at_the_next_message() {
+    let (channel, far) = with_far_end();
+    channel.send(3, 8, |_| ()).unwrap();
+    // SAFETY: the word is in the mapping, and aligned.
+    unsafe { channel.memory.base().cast::<u64>().write_volatile(1 << 40) };
+    assert_eq!(channel.attended(), Err(Error::IO_ERROR));
+    let broken = channel.broken().unwrap();
+    assert!(broken.reason.contains("has corrupted the ring"), "{}", broken.reason);
+    assert!(channel.work.has(source::CHANNEL));
+    drop(far);
+}
+
+/// All that a key waits for: an answer, or the mapping of pages. An answer to another one ends no wait.
+#[test]
+fn a_segment_is_waited_for_until_its_own_answer_comes() {
+    let (channel, peer) = cached(&Rc::new(SegmentCache::new(0, 0)));
+    assert!(!channel.waits_for_segment(3));
+    for proof in [(3, 5), (4, 5)] {
+        for _ in 0..3 {
+            assert_eq!(channel.segment(proof, 8192).unwrap_err(), BlockedOn::Segment(proof.0));
+        }
+    }
+    assert_eq!(requests(&peer), 2, "each is asked for once");
+    let reply = wire::SegmentReply { key: 4, secret: 5, length: 0, sysv_segment: -1, is_writable: 0 };
+    socket::send(peer.as_fd(), &wire::control(Control::SegmentReply, reply.as_bytes()), &[]).unwrap();
+    assert!(channel.receive_control(Trust::SEALED));
+    assert!(channel.broken().is_none() && channel.waits_for_segment(3) && !channel.waits_for_segment(4));
+    assert!(channel.segment((4, 5), 8192).unwrap().is_none(), "there is nothing to share");
+    assert_eq!(channel.segment((3, 5), 8192).unwrap_err(), BlockedOn::Segment(3));
+    // The peer is gone: what was asked for is not waited for again, and nothing new is.
+    drop(peer);
+    assert!(channel.segment((9, 9), 8192).unwrap().is_none(), "nobody would answer");
 }
