@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use super::control::{Control, Credit, FIRST, SLOT_BYTES, STEP};
-use super::layout::SLOT_OFFSET;
+use super::layout::{FIRST_SLOTS, MAX_STRIDE, SLOT_OFFSET};
 use super::sender::Refused;
 use super::testing::{Talker, geometry};
 use super::{
@@ -388,16 +388,151 @@ fn a_shape_from_a_peer_is_checked() {
     let cases = [
         (Geometry { slots: 0, ..good }, LayoutError::Slots(0)),
         (Geometry { slots: 12, ..good }, LayoutError::Slots(12)),
+        (Geometry { slots: 2, first: 2, ..good }, LayoutError::Slots(2)),
+        (Geometry { slots: 131_072, ..good }, LayoutError::Slots(131_072)),
         (Geometry { slots: 1 << 31, ..good }, LayoutError::Slots(1 << 31)),
+        (Geometry { first: 0, ..good }, LayoutError::First(0)),
+        (Geometry { first: 9, ..good }, LayoutError::First(9)),
+        (Geometry { slots: 64, first: FIRST_SLOTS + 1, ..good }, LayoutError::First(FIRST_SLOTS + 1)),
         (Geometry { small: pool(0, 128), ..good }, LayoutError::Count(0)),
         (Geometry { bulk: pool(65, 128), ..good }, LayoutError::Count(65)),
         (Geometry { bulk: pool(1, 100), ..good }, LayoutError::Stride(100)),
         (Geometry { small: pool(1, 0), ..good }, LayoutError::Stride(0)),
+        (Geometry { bulk: pool(1, MAX_STRIDE + 64), ..good }, LayoutError::Stride(MAX_STRIDE + 64)),
         (Geometry { bulk: pool(64, 0xffff_ffc0), ..good }, LayoutError::Stride(0xffff_ffc0)),
     ];
     for (geometry, expected) in cases {
         assert_eq!(Layout::new(geometry), Err(expected));
     }
+    let limits = [
+        Geometry { slots: 4, first: 1, small: pool(1, 64), bulk: pool(64, MAX_STRIDE) },
+        Geometry { slots: 4, first: 4, ..good },
+        Geometry { slots: 65_536, first: FIRST_SLOTS, ..good },
+    ];
+    for geometry in limits {
+        assert_eq!(Layout::new(geometry).map(|layout| *layout.geometry()), Ok(geometry));
+    }
+}
+
+/// Both sides compute it, each in its own build.
+#[test]
+fn all_parts_of_a_ring_are_where_the_layout_says() {
+    let pool = |count, stride| Pool { count, stride };
+    let shape = Geometry { slots: 64, first: 24, small: pool(3, 64), bulk: pool(2, 1024) };
+    for rest in [4096, 1 << 20] {
+        let layout = Layout::with_rest(shape, rest).expect("a valid shape");
+        // 40 slots, 3 small blocks and 2 bulk blocks are less than a page each.
+        let (small, bulk, end) = (rest + 4096, rest + 8192, rest + 12_288);
+        assert_eq!((layout.rest(), layout.size()), (rest..end, end));
+        assert_eq!([0, 1, 2].map(|index| layout.small(index)), [small, small + 64, small + 128]);
+        assert_eq!([0, 1].map(|index| layout.bulk(index)), [bulk, bulk + 1024]);
+        assert_eq!([layout.turn_line(), layout.named(), layout.closed()], [256, 384, 144]);
+        let (first, others) = (layout.first_part(), layout.rest_part());
+        assert_eq!((first.start, first.last, first.in_use, first.batch()), (512, 512 + 23 * 64, 24, 6));
+        assert_eq!(
+            (others.start, others.last, others.in_use, others.batch()),
+            (rest, rest + 39 * 64, 64, 16)
+        );
+        assert_eq!((first.window(), others.window()), (24 * STEP, 64 * STEP));
+        assert!(layout.can_grow());
+        assert_eq!([first.start, first.last].map(|slot| layout.part_of(slot)), [first; 2]);
+        assert_eq!([others.start, others.last].map(|slot| layout.part_of(slot)), [others; 2]);
+    }
+    let all_first = Layout::new(geometry(8, 2)).expect("a valid shape");
+    assert!(!all_first.can_grow());
+    let first = Layout::new(Geometry { first: 3, ..geometry(8, 2) }).expect("a valid shape").first_part();
+    assert_eq!(first.batch(), 1, "of few slots each message is reported");
+    // Pools of more than a page.
+    let large = Geometry { slots: 256, first: 24, small: pool(64, 2048), bulk: pool(8, 65_536) };
+    let layout = Layout::new(large).expect("a valid shape");
+    let small = 4096 + (232 * 64_usize).next_multiple_of(4096);
+    assert_eq!((layout.small(0), layout.bulk(0)), (small, small + 64 * 2048));
+    assert_eq!(layout.size(), layout.bulk(0) + 8 * 65_536);
+}
+
+/// What has never been used takes no memory.
+#[test]
+fn as_many_small_blocks_are_used_as_messages_are_in_flight_and_two_otherwise() {
+    let layout = Layout::new(geometry(64, 16)).expect("a valid shape");
+    let pages = Pages::new(layout.size());
+    static CLOCK: AtomicU64 = AtomicU64::new(0);
+    // SAFETY: the pages outlive both sides.
+    let ring = || unsafe { MappedRing::new(pages.base, layout) };
+    let (sender, receiver) =
+        (Sender::new(ring(), || CLOCK.fetch_add(LONG, Ordering::SeqCst)), Receiver::new(ring()));
+    sender.prepare();
+    let receive_block = || {
+        let message = receiver.next(&mut [0; BODY_WORDS]).expect("honest").expect("a message");
+        let Delivery::Block { place: Place::Small, index, length: 60 } = message.data else {
+            panic!("{message:?}")
+        };
+        index
+    };
+    let send_block = || send(&sender, &[7; 60]).map(|_| ());
+    for _ in 0..50 {
+        send_block().expect("room for one");
+        let index = receive_block();
+        assert!(index < 2, "block {index} for one message at a time");
+        receiver.release(Place::Small, index);
+        assert!(!sender.can_trim());
+    }
+    for most in [2_u32, 3, 5, 9, 16] {
+        let held: Vec<u32> = (0..most)
+            .map(|_| {
+                send_block().expect("room");
+                receive_block()
+            })
+            .collect();
+        let highest = held.iter().max().expect("some");
+        assert!(*highest < most.next_power_of_two(), "block {highest} for {most} messages");
+        assert_eq!(sender.can_trim(), most > 2, "{most} messages");
+        if most == 16 {
+            assert!(send_block() == Err(Refused::Full) && !sender.has_block(Place::Small), "all are in use");
+        }
+        held.into_iter().for_each(|index| receiver.release(Place::Small, index));
+        // The receiver reports its position, and the sender takes back what it uses no more.
+        receiver.set_idle();
+        let steps = [(); 4].map(|()| sender.trim(LONG).expect("honest"));
+        assert_eq!(steps.contains(&Trim::Free(layout.rest())), most > 2, "{most} messages: {steps:?}");
+        assert!(!sender.can_trim());
+    }
+}
+
+#[test]
+fn memory_is_given_back_after_its_time_and_when_all_is_received_and_returned() {
+    let layout = Layout::new(geometry(64, 4)).expect("a valid shape");
+    let pages = Pages::new(layout.size());
+    static CLOCK: AtomicU64 = AtomicU64::new(0);
+    // SAFETY: the pages outlive both sides.
+    let ring = || unsafe { MappedRing::new(pages.base, layout) };
+    let (sender, receiver) = (Sender::new(ring(), || CLOCK.load(Ordering::SeqCst)), Receiver::new(ring()));
+    sender.prepare();
+    let free = Trim::Free(layout.rest());
+    let trim_at = |time| {
+        CLOCK.store(time, Ordering::SeqCst);
+        sender.trim(100).expect("honest")
+    };
+    assert!(!sender.can_trim() && sender.has_room_for_any());
+    let _ = send(&sender, &[1; 500]).expect("a bulk block");
+    assert!(sender.can_trim());
+    assert_eq!([0, 1000].map(trim_at), [Trim::Nothing, Trim::Nothing], "it is not received");
+    let message = receiver.next(&mut [0; BODY_WORDS]).expect("honest").expect("a message");
+    let Delivery::Block { place, index, .. } = message.data else { panic!("{message:?}") };
+    receiver.set_idle();
+    assert_eq!(trim_at(2000), Trim::Nothing, "the receiver has the block");
+    receiver.release(place, index);
+    let _ = send(&sender, &[1]).expect("room");
+    assert_eq!(receive(&receiver).expect("honest"), Some(vec![1]));
+    receiver.set_idle();
+    let steps = [3000, 3099, 3100, 3101].map(trim_at);
+    assert_eq!(steps, [Trim::Nothing, Trim::Nothing, free, Trim::Nothing], "100 ns after the last message");
+    // All bulk blocks in use: there is room for some messages, and not for any.
+    let blocks: Vec<_> = (0..4).map(|_| sender.reserve(Place::Bulk).expect("a block")).collect();
+    assert!(!sender.has_room_for_any() && sender.has_room() == Ok(true));
+    blocks.into_iter().for_each(|block| sender.cancel(block));
+    assert!(sender.has_room_for_any());
+    while send(&sender, &[1]).is_ok() {}
+    assert!(!sender.has_room_for_any(), "no slot is free");
 }
 
 #[test]
