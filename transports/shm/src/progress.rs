@@ -294,9 +294,6 @@ impl ShmIface {
                 connection.channel.rings.receiver.set_idle();
                 return true;
             }
-            if age < IDLE_EPOCHS + 1 {
-                return true;
-            }
             connection.is_active.set(false);
             false
         });
