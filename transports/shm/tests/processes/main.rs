@@ -11,4 +11,5 @@ mod failures;
 mod full;
 mod namespaces;
 mod private;
+mod turns;
 mod wakeup;

@@ -2,11 +2,12 @@
 
 use std::cell::Cell;
 use std::rc::Rc;
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::common::alone::is_alone;
-use crate::common::{LIMIT, Peer, heard, hex, open, role, say, unhex, until};
-use uct_core::{AmId, Error, Iface, IfaceAddress, Worker};
+use crate::common::{LIMIT, Peer, heard, hex, open, role, say, skip, unhex, until};
+use uct_core::{AmId, Error, Iface, IfaceAddress, SendFlags, Worker};
 
 const ID: AmId = AmId::new(9).unwrap();
 
@@ -215,5 +216,159 @@ fn a_doorbell_leads_to_a_message_on_an_idle_ring_at_once() {
         ep.am_short(ID, 0, b"").expect("it is sent");
         let calls = calls_to(before + 1);
         assert!(calls <= MOST_CALLS, "{calls} calls to the message of peer {number}");
+    }
+}
+
+/// The kernel's barrier on all processors that run a process which has asked for it (`MEMBARRIER_CMD_GLOBAL_EXPEDITED`), and what asks which
+/// there are.
+const BARRIER: u32 = 2;
+const QUERY: u32 = 0;
+
+/// Barriers that this process wanted to make.
+static BARRIERS: AtomicU32 = AtomicU32::new(0);
+
+/// From now on this thread's barriers are counted, and not made.
+fn count_barriers() {
+    extern "C" fn count(_signal: libc::c_int) {
+        BARRIERS.fetch_add(1, Ordering::SeqCst);
+    }
+    let handler = count as extern "C" fn(libc::c_int);
+    // SAFETY: the handler does nothing but add to an atomic.
+    assert_ne!(unsafe { libc::signal(libc::SIGSYS, handler as libc::sighandler_t) }, libc::SIG_ERR);
+    let code = |class: u32, rest: u32| (class | rest) as u16;
+    let load = code(libc::BPF_LD, libc::BPF_W | libc::BPF_ABS);
+    let is_equal = code(libc::BPF_JMP, libc::BPF_JEQ | libc::BPF_K);
+    let answer = code(libc::BPF_RET, libc::BPF_K);
+    let step = |code, jt, jf, k| libc::sock_filter { code, jt, jf, k };
+    // What a filter sees begins with the number of the call; the first argument is at 16, its low half first.
+    let mut filter = [
+        step(load, 0, 0, 0),
+        step(is_equal, 0, 2, libc::SYS_membarrier as u32),
+        step(load, 0, 0, 16),
+        step(is_equal, 1, 0, BARRIER),
+        step(answer, 0, 0, libc::SECCOMP_RET_ALLOW),
+        step(answer, 0, 0, libc::SECCOMP_RET_TRAP),
+    ];
+    let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
+    // SAFETY: takes numbers.
+    assert_eq!(unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) }, 0);
+    let mode = libc::SECCOMP_MODE_FILTER;
+    // SAFETY: the program and its filter live through the call.
+    assert_eq!(unsafe { libc::prctl(libc::PR_SET_SECCOMP, mode, &raw const program) }, 0);
+}
+
+/// A sender that sees its receiver awake publishes a message and rings no doorbell. The barrier is what lets the receiver see the message
+/// before it sleeps; without it a wake-up is lost now and then.
+#[test]
+fn before_a_sleep_all_senders_make_a_barrier_and_without_a_peer_nobody_does() {
+    if !is_alone() {
+        return;
+    }
+    // SAFETY: takes numbers.
+    let barriers = unsafe { libc::syscall(libc::SYS_membarrier, QUERY, 0, 0) };
+    if barriers & i64::from(BARRIER) == 0 {
+        return skip::skip("membarrier", "the kernel makes no barriers for other processes");
+    }
+    let (worker, iface) = open("posix", &[]);
+    let (sender, other) = open("posix", &[]);
+    count_barriers();
+    let made_before_a_sleep = || {
+        let start = Instant::now();
+        let before = BARRIERS.load(Ordering::SeqCst);
+        while worker.arm() == Err(Error::BUSY) {
+            worker.progress();
+            assert!(start.elapsed() < LIMIT, "it does not sleep");
+        }
+        worker.progress();
+        BARRIERS.load(Ordering::SeqCst) - before
+    };
+    assert_eq!(made_before_a_sleep(), 0, "there is no peer");
+    let received = Rc::new(Cell::new(0));
+    let count = Rc::clone(&received);
+    iface.set_am_handler(ID, move |_| count.set(count.get() + 1));
+    let ep = other.connect(&iface.address().expect("an address")).expect("a connection");
+    until(&sender, || ep.am_short(ID, 0, &[])).expect("the peer lives");
+    assert!(worker.progress_until(LIMIT, || received.get() == 1), "no message");
+    for _ in 0..3 {
+        assert!(made_before_a_sleep() > 0, "a message that is sent now may wake nobody");
+    }
+}
+
+/// Bytes of rings and other shared memory of this process that are in memory, each mapping by itself.
+fn resident() -> usize {
+    let maps = std::fs::read_to_string("/proc/self/smaps").expect("maps");
+    let mut is_ours = false;
+    let mut kilobytes = 0;
+    for line in maps.lines() {
+        if let Some(rest) = line.strip_prefix("Rss:") {
+            let number = rest.trim().trim_end_matches("kB").trim().parse::<usize>().expect("a number");
+            kilobytes += if is_ours { number } else { 0 };
+        } else if line.split(' ').next().is_some_and(|word| word.contains('-')) {
+            is_ours = line.contains("memfd:uct");
+        }
+    }
+    kilobytes << 10
+}
+
+/// What traffic needs is much more than what a quiet connection does. It is given back whichever of many connections it is, by an interface
+/// that is polled and by one that sleeps.
+#[test]
+fn what_much_traffic_has_needed_is_given_back_by_each_connection_after_a_while() {
+    const PEERS: usize = 7;
+    const LENGTH: usize = 60_000;
+    if !is_alone() {
+        return;
+    }
+    for sleeps in [false, true] {
+        let (worker, iface) = open("posix", &["shm.trim_timeout=5ms"]);
+        let received = Rc::new(Cell::new(0));
+        let peers: Vec<_> = (0..PEERS).map(|_| open("posix", &[])).collect();
+        for (_, peer) in &peers {
+            let count = Rc::clone(&received);
+            peer.set_am_handler(ID, move |_| count.set(count.get() + 1));
+        }
+        let connect = |(_, peer): &(Worker, Iface)| {
+            iface.connect(&peer.address().expect("an address")).expect("a connection")
+        };
+        let eps: Vec<_> = peers.iter().map(connect).collect();
+        let mut sent = 0;
+        let mut send = |length: usize| {
+            for ep in &eps {
+                let pack = |place: &mut [u8]| {
+                    place[..length].fill(1);
+                    length
+                };
+                until(&worker, || ep.am_bcopy(ID, SendFlags::empty(), pack)).expect("the peer lives");
+                sent += 1;
+            }
+            let start = Instant::now();
+            while received.get() < sent {
+                for (peer, _) in &peers {
+                    peer.progress();
+                }
+                assert!(start.elapsed() < LIMIT, "{} of {sent} came", received.get());
+            }
+        };
+        send(8);
+        let quiet = resident();
+        for _ in 0..4 {
+            send(LENGTH);
+        }
+        assert!(resident() > quiet + PEERS * LENGTH, "{} bytes, {quiet} before", resident());
+        let start = Instant::now();
+        while resident() > quiet + LENGTH {
+            if sleeps {
+                // Nothing but what wakes it makes it look at its connections.
+                worker.wait(Duration::from_millis(100)).expect("it can sleep");
+            } else {
+                worker.progress();
+            }
+            for (peer, _) in &peers {
+                while peer.progress() > 0 {}
+                // A receiver reports all that it has received when it falls asleep, if not before.
+                let _ = peer.arm();
+            }
+            assert!(start.elapsed() < LIMIT, "{} bytes stay, {quiet} before", resident());
+        }
     }
 }
