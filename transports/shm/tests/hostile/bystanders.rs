@@ -6,8 +6,8 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use crate::common::{LIMIT, open, until};
-use uct_core::{AmId, IfaceAddress, Worker};
-use uct_shm::testing::{Heard, Intruder, message};
+use uct_core::{AmId, Error, IfaceAddress, Worker};
+use uct_shm::testing::{Heard, Intruder, Lair, message};
 
 const ID: AmId = AmId::new(9).unwrap();
 /// Of a request for operations on remote memory, in the ring.
@@ -184,4 +184,79 @@ fn a_peer_that_takes_no_answers_does_not_keep_its_receiver_awake() {
     let peers = iface.transport_counters().iter().find(|(name, _)| *name == "peers").expect("a counter").1;
     assert_eq!(peers, 1, "the peer was dropped: it is not what this test is about");
     assert!(looks < 2000, "{looks} looks in a second");
+}
+
+/// Not when progress looks at it: the caller would take a ring that is full for one that has room again later.
+#[test]
+fn a_send_over_a_ring_that_the_peer_has_overwritten_says_so_at_once() {
+    let (worker, iface) = open("posix", &[]);
+    let lair = Lair::open(u64::from(std::process::id()) << 16 | 1, false).expect("a listener");
+    let (device, address) = lair.address();
+    let to = IfaceAddress { transport: "posix".to_owned(), device, iface: address };
+    let failed = Rc::new(Cell::new(None));
+    let told = Rc::clone(&failed);
+    let ep = iface.connect_with(&to, move |failure| told.set(Some(failure.error))).expect("an endpoint");
+    let start = Instant::now();
+    let intruder = loop {
+        worker.progress();
+        if let Some(intruder) = lair.next() {
+            break intruder;
+        }
+        assert!(start.elapsed() < LIMIT, "nobody connects");
+    };
+    while !matches!(intruder.hear(), Heard::Other(_)) {
+        assert!(start.elapsed() < LIMIT, "no hello");
+    }
+    let sent = (0..100_000).take_while(|_| ep.am_short(ID, 0, &[]).is_ok()).count();
+    assert!(sent < 100_000, "the ring is never full");
+    assert_eq!(ep.am_short(ID, 0, &[]), Err(Error::NO_RESOURCE), "it is full");
+    // Of doorbell, table and rings of its own, and doorbell and rings that came with the hello: the last. Its first word is that in which
+    // the receiver reports how far it is.
+    let mut choices = [4, 1, 0].into_iter();
+    intruder.scribble(&mut |_| choices.next().expect("three choices"), 1 << 40);
+    assert_eq!(ep.am_short(ID, 0, &[]), Err(Error::IO_ERROR));
+    assert_eq!(failed.get(), None, "nobody has looked");
+    assert!(worker.progress_until(LIMIT, || failed.get().is_some()), "no failure is reported");
+    assert_eq!((failed.get(), ep.am_short(ID, 0, &[])), (Some(Error::IO_ERROR), Err(Error::IO_ERROR)));
+}
+
+/// As when another peer has cleared the doorbell, or when a ring has become idle at the moment of a send.
+#[test]
+fn a_message_that_nothing_announces_is_found_on_any_idle_ring() {
+    let (worker, iface) = open("posix", &[]);
+    let received = Rc::new(Cell::new(0));
+    let count = Rc::clone(&received);
+    iface.set_am_handler(ID, move |_| count.set(count.get() + 1));
+    let address = iface.address().expect("an address");
+    // Those rings neither ring a doorbell nor send a wake-up.
+    let progress = || {
+        worker.progress();
+    };
+    let intruders: Vec<_> = (0..6).map(|_| intrude(&address, progress)).collect();
+    let (sender, other) = open("posix", &[]);
+    let ep = other.connect(&address).expect("a connection");
+    until(&sender, || ep.am_short(ID, 0, &[])).expect("the peer lives");
+    let polled = || {
+        let counters = iface.transport_counters();
+        counters.iter().find(|(name, _)| name == "rings_polled").expect("a counter").1
+    };
+    let mut expected = 1;
+    for round in 0..3 {
+        let is_calm = worker.progress_until(LIMIT, || received.get() == expected && polled() == 1);
+        assert!(
+            is_calm,
+            "round {round}: {} of {expected} came, {} rings are polled",
+            received.get(),
+            polled()
+        );
+        for intruder in &intruders {
+            assert!(intruder.send(9, &[7; 8]));
+            expected += 1;
+        }
+    }
+    assert!(
+        worker.progress_until(LIMIT, || received.get() == expected),
+        "{} of {expected} came",
+        received.get()
+    );
 }

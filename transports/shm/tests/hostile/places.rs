@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use crate::common::{LIMIT, Peer, heard, hex, open, role, say, unhex, until};
 use uct_core::{AmId, Ep, Iface, IfaceAddress, Worker};
-use uct_shm::testing::{Heard, Intruder, with_key, with_other_user};
+use uct_shm::testing::{Heard, Intruder, Lair, with_key, with_other_user};
 
 const ID: AmId = AmId::new(7).unwrap();
 
@@ -210,4 +210,33 @@ fn a_process_of_another_user_with_the_same_number_is_not_the_peer() {
     is_refused(&stage);
     let ep = stage.connect();
     stage.reaches(&ep);
+}
+
+/// Both sides have to choose the same line, also if one of them is of another build.
+#[test]
+fn of_two_connections_that_cross_the_line_is_that_of_the_side_with_the_larger_number() {
+    let process = u64::from(std::process::id());
+    // Numbers of interfaces are random: almost all are between these.
+    for (number, expected) in [(process << 20, 0), (u64::MAX - process, 1)] {
+        let (worker, iface) = open("posix", &[]);
+        let own = iface.address().expect("an address").iface;
+        let lair = Lair::open(number, false).expect("a listener");
+        let (device, address) = lair.address();
+        let to = IfaceAddress { transport: "posix".to_owned(), device, iface: address.clone() };
+        // Its first connection has number 0, and is named by one more.
+        let ep = iface.connect(&to).expect("an endpoint");
+        let back = Intruder::connect(&own, None).expect("a connection");
+        assert!(back.say(&Intruder::hello(&address, &own, None), &back.descriptors()));
+        let start = Instant::now();
+        let shares = loop {
+            worker.progress();
+            match back.hear() {
+                Heard::Welcome(shares) => break shares,
+                Heard::Nothing => assert!(start.elapsed() < LIMIT, "no answer"),
+                other => panic!("{other:?}"),
+            }
+        };
+        assert_eq!(shares, expected, "a peer with number {number:#x}");
+        drop(ep);
+    }
 }
