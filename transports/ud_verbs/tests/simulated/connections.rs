@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::simulator::*;
 use uct_ud_verbs::testing::header::kind;
-use uct_ud_verbs::testing::{Failure, Header, Phase, Reason, Settings, Time};
+use uct_ud_verbs::testing::{Discard, Failure, Header, Phase, Reason, Received, Settings, Time};
 
 fn quiet(seed: u64) -> Network {
     Network::new(2, seed, Faults::default(), Settings::default())
@@ -171,6 +171,40 @@ fn a_connection_that_nobody_owns_goes_away_when_its_peer_dies() {
     assert_eq!(network.nodes[1].table.len(), 1);
     network.nodes[0].is_dead = true;
     assert!(network.run(60 * SECOND, |network| network.nodes[1].table.is_empty()));
+}
+
+/// Who waits for a response probes already, and who expects a first message gives its peer time for it.
+#[test]
+fn keepalive_leaves_alone_what_is_awaited_anyway() {
+    let wait = Duration::from_secs(20);
+    let settings = Settings {
+        timeout_initial: wait,
+        timeout_min: wait,
+        timeout_max: wait,
+        give_up: Duration::from_secs(200),
+        ..Settings::default()
+    };
+    // The node whose turns are looked at, and the messages that the other side has for it.
+    for (node, messages) in [(0, 1), (1, 0)] {
+        let mut network = Network::new(2, 8, Faults::default(), settings.clone());
+        let probes = Rc::new(Cell::new(0));
+        let counter = probes.clone();
+        network.filter = Some(Box::new(move |from, _, bytes| {
+            let is_probe = Header::read(bytes).is_some_and(|header| header.kind() == kind::PING);
+            counter.set(counter.get() + u32::from(is_probe && from == node));
+            true
+        }));
+        let user = network.connect(0, 1, messages);
+        assert!(network.run(SECOND, |network| network.is_flushed() && network.at(user).connected == 1));
+        network.is_down = true;
+        // Each place has its turn once in 20 s, and is probed then if it was silent for 10 s.
+        network.pass(15 * SECOND);
+        network.at_mut(user).to_send += messages;
+        network.pass(7 * SECOND);
+        let id = network.nodes[node].table.ids().next().expect("a connection");
+        assert_eq!((probes.get(), network.nodes[node].table.is_probing(id)), (0, false), "node {node}");
+        assert_eq!(network.nodes[node].table.counters().timeouts, 0, "its own time has not come");
+    }
 }
 
 #[test]
@@ -380,6 +414,36 @@ fn a_connection_that_is_ending_is_not_taken_for_a_new_endpoint() {
     network.pass(5 * MILLISECOND);
     let right = network.connect(1, 0, 10);
     network.filter = None;
+    assert!(network.run(5 * SECOND, |network| network.at(right).acknowledged == 10));
+    network.close(right);
+    assert!(network.run(30 * SECOND, is_gone));
+}
+
+#[test]
+fn a_connection_whose_end_has_just_arrived_is_not_taken_for_a_new_endpoint() {
+    let mut network = quiet(3);
+    let left = network.connect(0, 1, 5);
+    network.pass(20 * MILLISECOND);
+    let finish = Rc::new(std::cell::RefCell::new(Vec::new()));
+    let caught = finish.clone();
+    network.filter = Some(Box::new(move |_, _, bytes| {
+        let is_finish = Header::read(bytes).is_some_and(|header| header.kind() == kind::FINISH);
+        if is_finish {
+            caught.replace(bytes.clone());
+        }
+        !is_finish
+    }));
+    network.close(left);
+    network.pass(MILLISECOND);
+    // It arrives, and before this side has said anything to it, its user connects.
+    let bytes = finish.take();
+    let header = Header::read(&bytes).expect("a whole header");
+    let now = network.now;
+    let received = network.nodes[1].table.receive(now, &origin(0), header, bytes);
+    assert!(matches!(received, Received::Discard(Some(_), _, Discard::Consumed)), "{received:?}");
+    network.filter = None;
+    let right = network.connect(1, 0, 10);
+    assert_eq!(network.nodes[1].table.len(), 2, "a new connection");
     assert!(network.run(5 * SECOND, |network| network.at(right).acknowledged == 10));
     network.close(right);
     assert!(network.run(30 * SECOND, is_gone));

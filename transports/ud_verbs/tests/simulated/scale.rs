@@ -160,7 +160,10 @@ fn a_timer_with_one_deadline_due_examines_few_connections_however_many_wait() {
         assert!(most <= 4096 + 80, "{most} of {peers} connections examined");
         let examined = crowd.tables[0].counters().examined - begin;
         assert!(crowd.tables[0].counters().timeouts >= peers as u64, "all are due by now");
-        assert!(examined <= 5 * peers as u64, "{examined} examinations of {peers} connections");
+        assert!(
+            (peers as u64..=5 * peers as u64).contains(&examined),
+            "{examined} examinations of {peers} connections, each of which was due"
+        );
     }
 }
 
