@@ -85,6 +85,36 @@ mod tests {
     }
 
     #[test]
+    fn a_change_is_reported_once_and_only_where_there_is_one() {
+        let mut trip = RoundTrip::default();
+        assert!(!trip.take_change());
+        trip.sample_at_most(1000);
+        assert!(!trip.take_change(), "without a sample there is nothing to improve");
+        trip.sample(1000);
+        assert!(trip.take_change() && !trip.take_change());
+        trip.sample(1000);
+        assert!(trip.take_change() && !trip.take_change());
+        trip.sample_at_most(1000);
+        assert!(!trip.take_change());
+        trip.sample_at_most(999);
+        assert!(trip.take_change() && !trip.take_change());
+    }
+
+    #[test]
+    fn each_sample_has_an_eighth_of_the_mean_and_a_quarter_of_the_deviation() {
+        let mut trip = RoundTrip::default();
+        assert_eq!((trip.smoothed(), trip.minimum(), trip.timeout(7)), (None, 0, None));
+        trip.sample(8000);
+        assert_eq!((trip.smoothed(), trip.minimum(), trip.timeout(7)), (Some(8000), 8000, Some(24_007)));
+        trip.sample(16_000);
+        // An error of 8000: the deviation is 4000 - 1000 + 2000.
+        assert_eq!((trip.smoothed(), trip.minimum(), trip.timeout(0)), (Some(9000), 8000, Some(29_000)));
+        trip.sample(1000);
+        // One of 8000 to the other side: 5000 - 1250 + 2000.
+        assert_eq!((trip.smoothed(), trip.minimum(), trip.timeout(0)), (Some(8000), 1000, Some(31_000)));
+    }
+
+    #[test]
     fn a_delayed_answer_does_not_raise_the_estimate() {
         let mut trip = RoundTrip::default();
         trip.sample(1000);
