@@ -61,6 +61,38 @@ impl HandOver {
     }
 }
 
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_thread_is_woken_for_what_it_would_see_too_late_and_for_nothing_else() {
+        const NOW: Nanos = 50 * LONGEST_INTERVAL;
+        const DUE: Nanos = NOW + 7;
+        let hand_over = HandOver::new(true);
+        assert!(hand_over.must_wake(NOW, DUE), "it sleeps for ever");
+        assert!(!hand_over.must_wake(NOW, DUE), "it is about to look");
+        hand_over.looks_at(DUE + LONGEST_INTERVAL);
+        assert!(!hand_over.must_wake(NOW, DUE), "that is soon enough");
+        hand_over.looks_at(DUE + LONGEST_INTERVAL + 1);
+        assert!(hand_over.must_wake(NOW, DUE));
+        // It stands back from an application that has just driven the device, and looks soon.
+        let mut stand_back = StandBack::default();
+        hand_over.looks_at(Nanos::MAX);
+        hand_over.is_driven(NOW);
+        assert!(hand_over.stands_back(&mut stand_back, NOW).is_some_and(|interval| interval > 0));
+        assert!(!hand_over.must_wake(NOW, DUE));
+        assert!(hand_over.hand_over());
+        assert_eq!(hand_over.stands_back(&mut stand_back, NOW), None, "nobody else drives it");
+    }
+
+    #[test]
+    fn without_a_thread_nobody_is_woken() {
+        let hand_over = HandOver::new(false);
+        assert!(!hand_over.must_wake(LONGEST_INTERVAL, LONGEST_INTERVAL + 1) && !hand_over.hand_over());
+    }
+}
+
 #[cfg(all(test, loom))]
 mod models {
     use super::*;

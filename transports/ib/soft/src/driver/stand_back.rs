@@ -84,6 +84,33 @@ mod tests {
     }
 
     #[test]
+    fn the_interval_doubles_up_to_the_longest_and_of_one_that_ends_a_quarter_is_left() {
+        let (mut stand_back, mut now) = (StandBack::default(), SECOND);
+        let mut drive = || {
+            let interval = stand_back.look(now, now).expect("it drives the device");
+            now += interval;
+            interval
+        };
+        let intervals = [(); 9].map(|()| drive() / 10_000);
+        assert_eq!(intervals, [1, 2, 4, 8, 16, 32, 64, 100, 100]);
+        assert_eq!(
+            stand_back.look(now, now - 249_999),
+            Some(LONGEST_INTERVAL),
+            "silent for less than a quarter"
+        );
+        assert_eq!(stand_back.look(now, now - 250_000), None);
+        // It has driven the device since the thread took over, if only at once.
+        assert_eq!(stand_back.look(now + SECOND, now + 1), Some(250_000));
+        let later = now + 2 * SECOND;
+        assert_eq!(stand_back.look(later, now + 1), None);
+        assert_eq!(stand_back.look(later + SECOND, later), None, "it has not since");
+        for second in 2..9 {
+            assert_eq!(stand_back.look(later + second * SECOND, later), None);
+        }
+        assert_eq!(stand_back.look(later + 9 * SECOND, later + 9 * SECOND), Some(SHORTEST_INTERVAL));
+    }
+
+    #[test]
     fn an_application_that_polls_all_the_time_is_seldom_disturbed() {
         let (looks, _) = Bursts { length: 2 * SECOND, silence: 0 }.watch();
         assert!((1_000..1_010).contains(&looks), "{looks}");
