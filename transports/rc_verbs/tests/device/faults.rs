@@ -3,7 +3,7 @@
 
 use std::time::Duration;
 
-use uct_core::{Access, Completion, Context, Error, Flush, Memory, RemoteKey};
+use uct_core::{Access, Completion, Context, Error, Flush, Memory, Posted, RemoteKey};
 use uct_ib::WcStatus;
 
 use crate::has_faults::has_faults;
@@ -59,7 +59,7 @@ impl Scene {
         for _ in 0..64 {
             let completion = Completion::new(&self.left.worker);
             let flushed = self.put(link).and_then(|()| link.ep.flush(Flush::REMOTE, Some(&completion)));
-            if flushed.is_ok_and(|outcome| outcome == uct_core::Posted::InProgress) {
+            if flushed.is_ok_and(|outcome| outcome == Posted::InProgress) {
                 self.until("the end of a put", || completion.is_done());
             }
             if !link.failures.borrow().is_empty() {
@@ -243,6 +243,87 @@ fn a_completion_queue_that_overruns_ends_all_operations_of_its_interface_and_no_
     near.send(&scene.right.worker).expect("another interface goes on");
     until(&scene.right, &other, "a message of another interface", || other.received.get() == 1);
     assert!(near.failures.borrow().is_empty());
+}
+
+#[test]
+fn a_completion_queue_that_cannot_be_polled_ends_the_connections_of_its_interface_and_no_other() {
+    // The first that each side polls: one waits for messages only, the other for the end of its put, too.
+    if !has_faults("poll_cq=EIO@1 poll_cq=EIO@2") {
+        return;
+    }
+    let Some(scene) = Scene::new(&SOON, 2) else { return };
+    let other = Side::new(&scene._context, &devices().expect("a device").1[0]);
+    let (witness, _far) = connect(&other, &other);
+    let of = |link: &Link| link.failures.borrow().clone();
+    let fails = |side: &Side, link: &Link| side.worker.progress_until(PATIENCE, || !of(link).is_empty());
+    assert!(fails(&scene.left, &scene.links[0].0), "no failure of messages");
+    let put = Completion::new(&scene.right.worker);
+    let own = scene.right.iface.memory_domain().register(vec![0; 64], Access::all()).expect("memory");
+    let far = &scene.links[0].1;
+    far.ep.put_zcopy(&[own.slice(..)], scene.memory.address(), &scene.key, &put).expect("it is taken");
+    assert!(fails(&scene.right, far), "no failure of sends");
+    for (near, far) in &scene.links {
+        for (told, queue) in [(of(near), "receive"), (of(far), "send")] {
+            let words = format!(
+                "the {queue} completion queue of {} returned -5",
+                scene.right.iface.resource().device
+            );
+            assert!(told.len() == 1 && told[0].contains(&words), "{told:?}");
+        }
+        assert_eq!(scene.put(near), Err(Error::IO_ERROR));
+    }
+    assert_eq!((put.is_done(), put.result()), (true, Err(Error::IO_ERROR)));
+    witness.send(&other.worker).expect("another interface goes on");
+    until(&other, &other, "a message of another interface", || other.received.get() == 1);
+}
+
+#[test]
+fn an_operation_that_the_device_takes_in_part_fails_its_endpoint_and_one_that_it_refuses_does_not() {
+    if !has_faults("post_send=EIO@2 post_send=EIO@3") {
+        return;
+    }
+    let keys = [&SOON[..], &[("max_iov", "2")]].concat();
+    let Some(scene) = Scene::new(&keys, 2) else { return };
+    let own = scene.left.iface.memory_domain().register(vec![0; 64], Access::all()).expect("memory");
+    // Three requests of two blocks each.
+    let put = |link: &Link, completion| {
+        let blocks = own.slice(..).strided(1, 2, 6);
+        link.ep.put_zcopy(&[blocks], scene.memory.address(), &scene.key, completion)
+    };
+    let (victim, other) = (&scene.links[0].0, &scene.links[1].0);
+    let completion = Completion::new(&scene.left.worker);
+    assert_eq!(put(victim, &completion), Ok(Posted::InProgress), "its memory is in use");
+    scene.until("the failure", || completion.is_done() && !victim.failures.borrow().is_empty());
+    let told = victim.failures.borrow().clone();
+    assert!(told.len() == 1 && told[0].contains("the device took a part of an operation only"), "{told:?}");
+    assert_eq!(scene.put(victim), Err(Error::IO_ERROR));
+
+    let completion = Completion::new(&scene.left.worker);
+    assert_eq!(put(other, &completion), Err(Error::IO_ERROR));
+    assert_eq!(put(other, &completion), Ok(Posted::InProgress));
+    scene.until("the put", || completion.is_done());
+    assert_eq!(completion.result(), Ok(()));
+    scene.goes_on(other);
+}
+
+#[test]
+fn a_short_get_that_nobody_answers_ends_in_time() {
+    if !has_faults("port-down@1") {
+        return;
+    }
+    // The device itself asks again so late that it finds nothing.
+    let keys =
+        [("timeout", "60s"), ("keepalive_interval", "inf"), ("peer_timeout", "100ms"), ("linger", "10ms")];
+    let Some(scene) = Scene::new(&keys, 1) else { return };
+    let near = &scene.links[0].0;
+    let got = near.ep.get_short(&mut [0; 8], scene.memory.address(), &scene.key);
+    assert_eq!(got, Err(Error::TIMED_OUT));
+    scene.until("the failure", || !near.failures.borrow().is_empty());
+    assert!(
+        near.failures.borrow()[0].contains("acknowledged nothing for 0.1 s"),
+        "{:?}",
+        near.failures.borrow()
+    );
 }
 
 #[test]

@@ -83,6 +83,9 @@ pub unsafe extern "C" fn poll_cq(pointer: *mut ibv_cq, room: c_int, places: *mut
     // SAFETY: the caller's promise.
     let cq = unsafe { borrow::<Cq>(pointer) };
     let mut port = cq.driver.lock();
+    if let Err(refusal) = port.device.check_plan(Verb::PollCq) {
+        return -convert::errno(refusal);
+    }
     let mut found = 0;
     let mut has_driven = false;
     while found < room {

@@ -112,6 +112,14 @@ impl Device {
         if self.resources.is_failed {
             return Err(Refusal::Failed);
         }
+        self.check_plan(verb)
+    }
+
+    /// As [`Device::admit`], for a call that a device that has failed takes as well.
+    ///
+    /// # Errors
+    /// [`Refusal::Planned`].
+    pub fn check_plan(&mut self, verb: Verb) -> Result<(), Refusal> {
         let refused = self.resources.faults.as_mut().and_then(|faults| faults.refuse(verb));
         refused.map_or(Ok(()), |errno| Err(Refusal::Planned(errno)))
     }

@@ -48,6 +48,8 @@ named! {
         CreateChannel = "create_comp_channel",
         /// To make a completion queue.
         CreateCq = "create_cq",
+        /// To take completions out of a completion queue.
+        PollCq = "poll_cq",
         /// To make a shared receive queue.
         CreateSrq = "create_srq",
         /// To make a queue pair.
