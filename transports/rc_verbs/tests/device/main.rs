@@ -25,5 +25,6 @@ mod queue_pair;
 #[path = "../../../ib/tests/verbs/support.rs"]
 #[allow(dead_code, reason = "a part of it is used here")]
 mod raw;
+mod rma;
 mod support;
 mod window;

@@ -43,3 +43,10 @@ pub fn until(left: &Side, right: &Side, what: &str, mut done: impl FnMut() -> bo
     });
     assert!(end, "{what}: not within {PATIENCE:?}");
 }
+
+/// A counter of the transport.
+#[track_caller]
+pub fn counter(side: &Side, name: &str) -> u64 {
+    let counters = side.iface.transport_counters();
+    counters.iter().find(|(known, _)| known == name).unwrap_or_else(|| panic!("no counter {name}")).1
+}

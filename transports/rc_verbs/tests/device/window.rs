@@ -1,12 +1,6 @@
 //! How many receive buffers a connection takes: few, until its sender is held up.
 
-use crate::support::{PATIENCE, Side, connect, context, devices, until};
-
-/// A counter of the transport.
-fn counter(side: &Side, name: &str) -> u64 {
-    let counters = side.iface.transport_counters();
-    counters.iter().find(|(known, _)| known == name).unwrap_or_else(|| panic!("no counter {name}")).1
-}
+use crate::support::{PATIENCE, Side, connect, context, counter, devices, until};
 
 #[test]
 fn a_window_grows_only_when_the_sender_is_held_up_and_goes_with_its_endpoint() {
