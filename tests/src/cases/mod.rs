@@ -25,6 +25,7 @@ mod lifetime;
 mod memory;
 mod mix;
 mod pending;
+mod placed;
 mod progress;
 mod rma;
 mod rma_apart;
@@ -57,6 +58,7 @@ pub(crate) fn all() -> impl Iterator<Item = &'static Case> {
         memory::CASES,
         mix::CASES,
         pending::CASES,
+        placed::CASES,
         progress::CASES,
         rma::CASES,
         rma_apart::CASES,

@@ -10,7 +10,7 @@ use ucs::event_set::Events;
 use ucs::stride::Countdown;
 use ucs::sys::{SystemError, net, random};
 use uct_plugin::traits::ErrorHandler;
-use uct_plugin::{AmHandlers, Failure, Result};
+use uct_plugin::{AmHandlers, AmPlacer, Failure, Result};
 
 use crate::config::TcpConfig;
 use crate::io::device::{self, Family};
@@ -51,7 +51,7 @@ impl TcpIface {
         md: &Arc<TcpMd>,
         device: &str,
         config: TcpConfig,
-        am: AmHandlers,
+        (am, placer): (AmHandlers, Option<AmPlacer>),
         errors: ErrorHandler,
         progress: RequestProgress,
         headroom: usize,
@@ -63,7 +63,8 @@ impl TcpIface {
         let (id, key) = (random::secret().map_err(system)?, random::secret().map_err(system)?);
         let settings = config.link();
         let (listeners, sockets) = listener::listen(&device, &families, config.port_range, &settings.socket)?;
-        let shared = Shared::new(id, settings, Arc::clone(&md.regions), am, errors, headroom, progress)?;
+        let shared =
+            Shared::new(id, settings, Arc::clone(&md.regions), (am, placer), errors, headroom, progress)?;
         for (number, listener) in (LISTENERS..).zip(&listeners) {
             shared.events().add(listener, Events::READ, number).map_err(system)?;
         }

@@ -36,7 +36,8 @@ impl Transport for TcpTransport {
     fn open(md: &Arc<TcpMd>, params: IfaceParams<'_>) -> Result<Rc<TcpIface>, Failure> {
         let config = TcpConfig::from_settings(&params.settings)?;
         let progress = Box::new(move || params.progress.submit());
-        TcpIface::open(md, params.device, config, params.am, params.errors, progress, params.rx_headroom)
+        let am = (params.am, params.placer);
+        TcpIface::open(md, params.device, config, am, params.errors, progress, params.rx_headroom)
     }
 }
 
@@ -101,7 +102,8 @@ impl Iface for TcpIface {
             flags: UCT_IFACE_ATTR_ANY_THREAD
                 | UCT_IFACE_ATTR_ADOPTS
                 | UCT_IFACE_ATTR_PACK_NONE
-                | UCT_IFACE_ATTR_AM_GATHERS,
+                | UCT_IFACE_ATTR_AM_GATHERS
+                | UCT_IFACE_ATTR_AM_PLACES,
             ..attr::blank()
         }
     }

@@ -240,6 +240,10 @@ extern "C" {
 // copy less than packing: no pack callback writes to memory that a peer can read, or to one that is sent from.
 #define UCT_IFACE_ATTR_AM_GATHERS (UINT64_C(1) << 3)
 
+// Flag of an interface's attributes: it offers long active messages to the host's `UctAmPlacer` and receives those that are taken
+// where they are wanted. Since minor version 8.
+#define UCT_IFACE_ATTR_AM_PLACES (UINT64_C(1) << 4)
+
 // Side of an adopted socket: this side has called, and begins the handshake.
 #define UCT_SIDE_CALLED 0
 
@@ -392,7 +396,7 @@ extern "C" {
 #define UCT_ABI_MAJOR 1
 
 // Grows with every slot, flag or field that is added.
-#define UCT_ABI_MINOR 7
+#define UCT_ABI_MINOR 8
 
 // Bytes of a pending request that belong to the transport while it is queued.
 #define UCT_PENDING_PRIVATE 40
@@ -1065,6 +1069,32 @@ typedef void (*UctErrorHandler)(void *argument, void *ep, UctStatus status, stru
 // An interface as the host knows it; the host's own.
 typedef struct UctHostIface UctHostIface;
 
+// Takes the rest of long active messages where it likes them: a transport that receives from a stream has only the beginning of a message by
+// then, and can have the system write the rest there without a copy. The host owns the table and changes `ids` between calls; host and
+// transport use it on the thread that drives the worker, and no other. Every slot is filled. Since minor version 8.
+typedef struct UctAmPlacer {
+    // Size of this table in bytes.
+    size_t size;
+    // First argument of the functions.
+    void *argument;
+    // Bit i is set: messages of id i may be taken.
+    uint32_t ids;
+    // The first `head_length` of `length` bytes of a message of `id` have arrived, and are readable for the call. `UCT_OK`: it takes the
+    // message, copies of the head what it needs, and `arrival` is its name for it from now on. Otherwise the message is received and delivered as
+    // all others. A transport has at most one arrival for each connection at a time, and delivers nothing else of that connection meanwhile.
+    UctStatus (*begin)(void *argument,
+                       uint32_t id,
+                       const void *head,
+                       size_t head_length,
+                       size_t length,
+                       uint64_t *arrival);
+    // Where the bytes of the message from `offset` on go, and in `room` for how many of them; valid until the transport calls the host again
+    // or returns to it. Null: these and all later ones are received to nowhere. Called before each receive.
+    void *(*place)(void *argument, uint64_t arrival, size_t offset, size_t *room);
+    // All `length` bytes of the message have arrived. Not called if the connection ends before: whoever began has to learn that by its endpoint's failure.
+    void (*end)(void *argument, uint64_t arrival, size_t length);
+} UctAmPlacer;
+
 // How to open an interface. All of it is the host's and valid for the call, the handler table until `close`.
 typedef struct UctIfaceParams {
     // Size of this table in bytes.
@@ -1087,6 +1117,8 @@ typedef struct UctIfaceParams {
     uint64_t flags;
     // What the host's `progress_request` is called with, until `close`.
     struct UctHostIface *iface;
+    // Takes long active messages where it likes them, until `close`; null: nothing does. Since minor version 8.
+    const struct UctAmPlacer *am_placer;
 } UctIfaceParams;
 
 // One transport: a way to move data, on some devices.

@@ -84,6 +84,10 @@ pub const UCT_IFACE_ATTR_PACK_NONE: u64 = 1 << 2;
 /// copy less than packing: no pack callback writes to memory that a peer can read, or to one that is sent from.
 pub const UCT_IFACE_ATTR_AM_GATHERS: u64 = 1 << 3;
 
+/// Flag of an interface's attributes: it offers long active messages to the host's [`UctAmPlacer`](crate::UctAmPlacer) and receives those that are taken
+/// where they are wanted. Since minor version 8.
+pub const UCT_IFACE_ATTR_AM_PLACES: u64 = 1 << 4;
+
 /// Side of an adopted socket: this side has called, and begins the handshake.
 pub const UCT_SIDE_CALLED: u32 = 0;
 /// Side of an adopted socket: this side has accepted it.

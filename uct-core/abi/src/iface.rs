@@ -27,6 +27,45 @@ pub struct UctAmTable {
     pub arguments: [*mut c_void; UCT_AM_IDS],
 }
 
+/// Takes the rest of long active messages where it likes them: a transport that receives from a stream has only the beginning of a message by
+/// then, and can have the system write the rest there without a copy. The host owns the table and changes `ids` between calls; host and
+/// transport use it on the thread that drives the worker, and no other. Every slot is filled. Since minor version 8.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub struct UctAmPlacer {
+    /// Size of this table in bytes.
+    pub size: usize,
+    /// First argument of the functions.
+    pub argument: *mut c_void,
+    /// Bit i is set: messages of id i may be taken.
+    pub ids: u32,
+    /// The first `head_length` of `length` bytes of a message of `id` have arrived, and are readable for the call. `UCT_OK`: it takes the
+    /// message, copies of the head what it needs, and `arrival` is its name for it from now on. Otherwise the message is received and delivered as
+    /// all others. A transport has at most one arrival for each connection at a time, and delivers nothing else of that connection meanwhile.
+    pub begin: Option<
+        unsafe extern "C" fn(
+            argument: *mut c_void,
+            id: u32,
+            head: *const c_void,
+            head_length: usize,
+            length: usize,
+            arrival: *mut u64,
+        ) -> UctStatus,
+    >,
+    /// Where the bytes of the message from `offset` on go, and in `room` for how many of them; valid until the transport calls the host again
+    /// or returns to it. Null: these and all later ones are received to nowhere. Called before each receive.
+    pub place: Option<
+        unsafe extern "C" fn(
+            argument: *mut c_void,
+            arrival: u64,
+            offset: usize,
+            room: *mut usize,
+        ) -> *mut c_void,
+    >,
+    /// All `length` bytes of the message have arrived. Not called if the connection ends before: whoever began has to learn that by its endpoint's failure.
+    pub end: Option<unsafe extern "C" fn(argument: *mut c_void, arrival: u64, length: usize)>,
+}
+
 /// Called once when an endpoint has failed, from progress only, and not after it was destroyed. `ep` is the `user` of its parameters. `reason` is human-readable.
 pub type UctErrorHandler =
     unsafe extern "C" fn(argument: *mut c_void, ep: *mut c_void, status: UctStatus, reason: UctStr);
@@ -90,6 +129,8 @@ pub struct UctIfaceParams {
     pub flags: u64,
     /// What the host's `progress_request` is called with, until `close`.
     pub iface: *mut UctHostIface,
+    /// Takes long active messages where it likes them, until `close`; null: nothing does. Since minor version 8.
+    pub am_placer: *const UctAmPlacer,
 }
 
 /// Limits of one class of operations, in bytes unless said otherwise. `max_short` counts with `UCT_CAP_*_SHORT`,

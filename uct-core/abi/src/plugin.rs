@@ -8,7 +8,7 @@ pub const UCT_MAGIC: u64 = 0x0047_554c_5054_4355;
 /// Plugins of another major version are refused.
 pub const UCT_ABI_MAJOR: u32 = 1;
 /// Grows with every slot, flag or field that is added.
-pub const UCT_ABI_MINOR: u32 = 7;
+pub const UCT_ABI_MINOR: u32 = 8;
 
 /// The symbol of the plugin in `libuct_NAME.so` is this followed by `NAME`; it is a function of type
 /// [`UctPluginEntry`].

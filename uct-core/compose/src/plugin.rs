@@ -100,6 +100,8 @@ impl PluginIface {
             am_handlers: iface._relay.as_ptr(),
             error_handler: failed,
             error_argument: Rc::as_ptr(&iface).cast_mut().cast(),
+            // Messages have a head of this crate's, and are the application's only without it.
+            am_placer: null(),
             ..*params
         };
         let mut raw = null_mut();

@@ -199,6 +199,7 @@ impl Bench {
             rx_headroom: 0,
             flags: 0,
             iface: null_mut(),
+            am_placer: null(),
         };
         // SAFETY: domain and parameters are as `open` wants them; what they point to outlives the interface.
         let iface = unsafe { ComposedIface::open(md, &transport, &params, null_mut()) };

@@ -5,6 +5,7 @@ use std::cell::{Cell, OnceCell};
 use std::ffi::c_void;
 use std::fmt;
 use std::os::fd::BorrowedFd;
+use std::ptr::NonNull;
 use std::rc::Rc;
 
 use ucs::async_context::Mode;
@@ -129,7 +130,7 @@ impl Iface {
             raw: Cell::new(std::ptr::null_mut()),
             attr: OnceCell::new(),
             rx_headroom: options.rx_headroom,
-            handlers: HandlerTable::new(context.inner.core.log_rate),
+            handlers: HandlerTable::new(NonNull::from(&*worker.inner), context.inner.core.log_rate),
             worker: Rc::clone(&worker.inner),
             md,
             resource: Rc::new(resource.clone()),
@@ -156,6 +157,7 @@ impl Iface {
                     Mode::Thread => 0,
                 },
                 iface: inner.driven.as_host_iface(),
+                am_placer: inner.handlers.placer().as_ptr(),
             };
             let md = inner.md.inner.raw();
             if is_composed {
@@ -197,6 +199,11 @@ impl Iface {
     /// written in C, cannot take its buffer back.
     pub fn sends_nothing_after_failed_packing(&self) -> bool {
         self.attributes().flags & uct_abi::UCT_IFACE_ATTR_PACK_NONE != 0
+    }
+
+    /// Whether long messages are offered to a placer ([`Iface::set_am_placer`]).
+    pub fn places_messages(&self) -> bool {
+        self.attributes().flags & uct_abi::UCT_IFACE_ATTR_AM_PLACES != 0
     }
 
     /// Its capabilities.

@@ -40,7 +40,7 @@ mod stats;
 mod worker;
 
 pub use address::{AddressError, IfaceAddress};
-pub use am::{AmId, AmMessage, KeptMessage};
+pub use am::{AmId, AmMessage, KeptMessage, Placer, Space};
 pub use attr::{
     AtomicOp, AtomicOps, Capabilities, Events, Figure, IfaceAttr, MdAttr, MdFlags, OpLimits, Origin,
 };

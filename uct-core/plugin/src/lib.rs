@@ -10,6 +10,7 @@
 
 pub mod adapter;
 pub mod am;
+pub mod arrival;
 pub mod atomic;
 pub mod attr;
 pub mod cm;
@@ -33,6 +34,7 @@ mod tables;
 pub mod traits;
 
 pub use am::{AmHandlers, AmRun, Disposition};
+pub use arrival::{AmPlacer, Arrival};
 pub use atomic::{Atomic, OldValue, OldWord};
 pub use attr::{AtomicOp, Device, DeviceKind, Flush, IfaceAttr, MdAttr, Scope};
 pub use cm::{CmToken, ConnectionManager};

@@ -14,6 +14,7 @@ use ucs::{Error, Result};
 use uct_abi::UctErrorHandler;
 
 use crate::am::AmHandlers;
+use crate::arrival::AmPlacer;
 use crate::atomic::{Atomic, OldValue};
 use crate::attr::{Device, Flush, IfaceAttr, MdAttr, Scope};
 use crate::cm::CmToken;
@@ -152,6 +153,8 @@ pub struct IfaceParams<'a> {
     pub progress: ProgressRequest,
     /// Where received messages go.
     pub am: AmHandlers,
+    /// What takes long ones where it likes them; a host may have none.
+    pub placer: Option<AmPlacer>,
     /// Where failures of endpoints are reported.
     pub errors: ErrorHandler,
     /// Bytes ahead of received data that a keeper may write to.

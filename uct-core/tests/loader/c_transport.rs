@@ -77,6 +77,7 @@ impl Open {
             rx_headroom: HEADROOM,
             flags: 0,
             iface: ptr::null_mut(),
+            am_placer: ptr::null(),
         };
         let (mut md, mut iface) = (ptr::null_mut(), ptr::null_mut());
         let (md_open, iface_open) =

@@ -58,6 +58,7 @@ fn check_transport(md: *mut UctMd, transport: &Transport) {
         rx_headroom: 0,
         flags: 0,
         iface: ptr::null_mut(),
+        am_placer: ptr::null(),
     };
     let (ops, ep_ops) = (transport.iface_ops, transport.ep_ops);
     let mut iface = ptr::null_mut();

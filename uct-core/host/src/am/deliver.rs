@@ -3,12 +3,14 @@
 use std::cell::Cell;
 use std::ffi::c_void;
 use std::ptr::NonNull;
+use std::rc::Rc;
 
 use uct_abi::{UCT_INPROGRESS, UCT_OK, UctStatus};
 
 use super::AmId;
 use super::handlers::{Entry, Owned};
 use super::message::AmMessage;
+use super::placer::Placer;
 use crate::iface::{Iface, IfaceInner};
 use crate::stats::{Count, Counter};
 use crate::worker::WorkerInner;
@@ -32,6 +34,20 @@ impl Iface {
         // SAFETY: the functions of the entry are called with the handler that goes with it.
         let replaced = unsafe { self.inner.handlers.set(id, entry, handler) };
         self.inner.drop_handlers(replaced);
+    }
+
+    /// Offers long messages of the id to `placer`, in place of an earlier one and its id. What has begun is known to the earlier one alone: the new one
+    /// is asked for names that it does not know.
+    ///
+    /// Of the transports that come with this library `tcp` offers messages of some kilobytes and more, once it has seen one; others have each message
+    /// whole in memory before anybody can say where it goes.
+    pub fn set_am_placer(&self, id: AmId, placer: Rc<dyn Placer>) {
+        self.inner.handlers.placer().set(1 << id.get(), Some(placer));
+    }
+
+    /// Offers messages to no placer any more. The rest of one that has begun is received to nowhere.
+    pub fn clear_am_placer(&self) {
+        self.inner.handlers.placer().clear();
     }
 }
 

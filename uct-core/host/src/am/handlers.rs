@@ -2,18 +2,22 @@
 
 use std::cell::{Cell, RefCell};
 use std::ffi::c_void;
+use std::ptr::NonNull;
 use std::rc::Rc;
 
 use uct_abi::{UCT_AM_IDS, UctAmCallback, UctAmTable};
 
 use super::AmId;
+use super::placer::PlacerSlot;
 use super::table::AmTable;
 use crate::stats::Count;
+use crate::worker::WorkerInner;
 
 /// The handlers of an interface. One that is removed must not be dropped before no transport is on the stack,
 /// since it may be running.
 pub(crate) struct HandlerTable {
     table: Rc<AmTable>,
+    placer: Rc<PlacerSlot>,
     owned: RefCell<Vec<(AmId, Box<dyn Owned>)>>,
     /// Messages that removed handlers had received.
     received: Cell<Count>,
@@ -35,10 +39,11 @@ pub(super) struct Entry {
 }
 
 impl HandlerTable {
-    /// A table without handlers, which warns of at most `log_rate` messages a second.
-    pub(crate) fn new(log_rate: u32) -> HandlerTable {
+    /// A table without handlers, of an interface of the worker, which warns of at most `log_rate` messages a second.
+    pub(crate) fn new(worker: NonNull<WorkerInner>, log_rate: u32) -> HandlerTable {
         HandlerTable {
             table: AmTable::new(log_rate),
+            placer: PlacerSlot::new(worker),
             owned: RefCell::default(),
             received: Cell::default(),
             spare: Cell::default(),
@@ -48,6 +53,11 @@ impl HandlerTable {
     /// The table as the transport has it.
     pub(crate) fn as_ptr(&self) -> *mut UctAmTable {
         Rc::as_ptr(&self.table).cast_mut().cast()
+    }
+
+    /// What takes long messages ahead of the handlers.
+    pub(crate) fn placer(&self) -> &PlacerSlot {
+        &self.placer
     }
 
     /// Memory for a copy of a message; empty if a handler around this one has it.
@@ -90,21 +100,24 @@ impl HandlerTable {
         let owned = RefCell::new(self.owned.take());
         HandlerTable {
             table: Rc::clone(&self.table),
+            placer: Rc::clone(&self.placer),
             owned,
             received: self.received.clone(),
             spare: Cell::default(),
         }
     }
 
-    /// Removes all handlers; returns what is to be dropped once none of them runs.
+    /// Removes all handlers and the placer; returns what is to be dropped once none of them runs.
     pub(crate) fn clear_all(&self) -> Vec<Box<dyn Owned>> {
+        self.placer.clear();
         (0..UCT_AM_IDS as u8).filter_map(|id| self.clear(AmId(id))).collect()
     }
 
-    /// What all handlers have received.
+    /// What all handlers, and placers, have received.
     pub(crate) fn received(&self) -> Count {
         let owned = self.owned.borrow();
-        owned.iter().fold(self.received.get(), |sum, (_, handler)| sum + handler.received())
+        let others = self.received.get() + self.placer.received().get();
+        owned.iter().fold(others, |sum, (_, handler)| sum + handler.received())
     }
 
     /// Removes a handler, as [`HandlerTable::set`] does: messages of its id are dropped from now on.

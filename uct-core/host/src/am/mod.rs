@@ -4,6 +4,7 @@ mod deliver;
 mod everywhere;
 mod handlers;
 mod message;
+mod placer;
 mod raw;
 mod table;
 
@@ -11,6 +12,7 @@ use uct_abi::UCT_AM_IDS;
 
 pub(crate) use handlers::{HandlerTable, Owned};
 pub use message::{AmMessage, KeptMessage};
+pub use placer::{Placer, Space};
 pub use raw::set_raw_am_handler;
 
 /// The number of a kind of active message: 0 to 31.

@@ -18,6 +18,7 @@ use super::iface::IfaceTables;
 use super::md::MdTables;
 use super::{text, words};
 use crate::am::AmHandlers;
+use crate::arrival::AmPlacer;
 use crate::failure::Failure;
 use crate::guard;
 use crate::host::{ProgressRequest, Worker};
@@ -147,7 +148,10 @@ unsafe extern "C" fn iface_open<T: Transport>(
 ) -> UctStatus {
     guard::explained("iface_open", reason, || {
         ucs::log::forward::refresh();
-        // SAFETY: the parameters are the host's and valid for the call (`UctIfaceParams`).
+        // SAFETY: the parameters are the host's and valid for the call (`UctIfaceParams`), the table until `close`; a host before minor version 8
+        // has none.
+        let placer = unsafe { AmPlacer::of(params) };
+        // SAFETY: as above.
         let params = unsafe { &*params };
         let domain = md.cast::<T::Md>().cast_const();
         // SAFETY: `md_open` made the pointer with `Arc::into_raw`, and the domain is open.
@@ -177,6 +181,7 @@ unsafe extern "C" fn iface_open<T: Transport>(
                 worker,
                 progress,
                 am,
+                placer,
                 errors,
                 rx_headroom: params.rx_headroom,
                 async_in_progress: params.flags & UCT_IFACE_ASYNC_IN_PROGRESS != 0,

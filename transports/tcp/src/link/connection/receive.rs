@@ -11,8 +11,8 @@ use rustix::io::Errno;
 use rustix::net::{RecvFlags, recv};
 use ucs::Error;
 use ucs::clock;
-use uct_plugin::Disposition;
 use uct_plugin::rma::{Arriving, Request};
+use uct_plugin::{Arrival, Disposition};
 
 use super::life::UNACKNOWLEDGED;
 use super::{Conn, State};
@@ -32,6 +32,12 @@ pub(super) enum Rest {
         length: usize,
         began: u64,
         room: Room,
+    },
+    /// The bytes of a message go where the application likes them; so many of its payload and the zeros behind it have come.
+    Placed {
+        arrival: Arrival,
+        done: usize,
+        length: usize,
     },
     /// The data of a put go to the registered memory.
     Put {
@@ -59,14 +65,14 @@ mod hold {
     pub(super) const ANSWERS: u8 = 2;
     /// A large message was announced for which there is no room now.
     pub(super) const ROOM: u8 = 4;
-    /// The data of the last frame were received straight to where they belong: little is read next.
+    /// Data of large frames are received straight to where they belong: little is read at once, until as much of it are short frames.
     pub(super) const DIRECT: u8 = 8;
-    /// Such frames follow one another: several are received at once, and puts are acknowledged together.
+    /// Large frames follow one another: several are received at once, and puts are acknowledged together.
     pub(super) const SERIES: u8 = 16;
 }
 
-/// How much is read at once behind data that were received straight to where they belong: enough to begin another such frame, so that the data
-/// of one behind the other are not copied.
+/// How much is read at once where large frames come whose data are received straight to where they belong: enough to begin one, so that its
+/// data are not copied.
 const BEHIND_DIRECT: usize = 512;
 /// Steps of a series in one receive: a frame takes two, one for its head and one for its data.
 const LONGEST_SERIES: usize = 16;
@@ -82,9 +88,11 @@ pub(crate) struct Received {
     pub(crate) count: u32,
     /// Whether anything arrived.
     pub(crate) any: bool,
+    /// As much as was to be read at once.
+    is_full: bool,
 }
 
-const NOTHING: Received = Received { count: 0, any: false };
+const NOTHING: Received = Received { count: 0, any: false, is_full: false };
 
 impl Conn {
     /// Receives once and handles the complete frames.
@@ -113,8 +121,8 @@ impl Conn {
     fn receive_series(self: &Rc<Self>, shared: &Shared) -> Received {
         let mut received = NOTHING;
         for _ in 0..LONGEST_SERIES {
-            let Received { count, any } = self.receive_next(shared);
-            received = Received { count: received.count + count, any: received.any || any };
+            let Received { count, any, .. } = self.receive_next(shared);
+            received = Received { count: received.count + count, any: received.any || any, ..NOTHING };
             if !any || self.hold.get() & hold::SERIES == 0 {
                 break;
             }
@@ -128,7 +136,7 @@ impl Conn {
     /// From inside a handler: first what has arrived already.
     fn receive_inside(self: &Rc<Self>, shared: &Shared) -> Received {
         let count = self.parse(shared);
-        if count > 0 { Received { count, any: true } } else { self.receive_next(shared) }
+        if count > 0 { Received { count, any: true, ..NOTHING } } else { self.receive_next(shared) }
     }
 
     fn receive_next(self: &Rc<Self>, shared: &Shared) -> Received {
@@ -138,15 +146,15 @@ impl Conn {
         if self.hold.get() & hold::REST != 0 {
             return self.receive_rest(shared);
         }
-        let is_behind = self.hold.get() & hold::DIRECT != 0;
-        self.hold.set(self.hold.get() & !(hold::DIRECT | hold::SERIES));
-        if !is_behind {
+        self.drop_hold(hold::SERIES);
+        // What has begun and is short is read as a whole.
+        if self.hold.get() & hold::DIRECT == 0 || self.rx.get().is_some() {
             return self.receive_frames(shared, usize::MAX);
         }
         self.add_hold(hold::SERIES);
         let received = self.receive_frames(shared, BEHIND_DIRECT);
-        if !received.any {
-            self.hold.set(self.hold.get() & !hold::SERIES);
+        if self.hold.get() & hold::REST == 0 {
+            self.drop_hold(if received.is_full { hold::SERIES | hold::DIRECT } else { hold::SERIES });
         }
         received
     }
@@ -165,6 +173,10 @@ impl Conn {
 
     fn add_hold(&self, reason: u8) {
         self.hold.set(self.hold.get() | reason);
+    }
+
+    fn drop_hold(&self, reason: u8) {
+        self.hold.set(self.hold.get() & !reason);
     }
 
     /// Continues to read if the peer has read enough of its responses.
@@ -216,7 +228,7 @@ impl Conn {
                 }
                 self.rx_end.set(end + received);
                 self.heard.set(true);
-                Received { count: self.parse_frames(shared), any: true }
+                Received { count: self.parse_frames(shared), any: true, is_full: received == most }
             }
             answer => {
                 if held.is_none() {
@@ -234,14 +246,14 @@ impl Conn {
             Err(Errno::AGAIN | Errno::INTR) => NOTHING,
             Ok(()) => {
                 self.on_eof(shared);
-                Received { count: 1, any: true }
+                Received { count: 1, any: true, ..NOTHING }
             }
             Err(errno) => {
                 let error = Error::from_errno(errno.raw_os_error());
                 let reason = std::io::Error::from(errno);
                 let hint = if errno == Errno::TIMEDOUT { UNACKNOWLEDGED } else { "" };
                 self.fail(shared, error, &format!("the connection was lost: {reason}{hint}"));
-                Received { count: 1, any: true }
+                Received { count: 1, any: true, ..NOTHING }
             }
         }
     }
@@ -282,8 +294,8 @@ impl Conn {
                 break;
             }
             self.rx_start.set(payload + padded(length));
-            if length > shared.max_message()
-                && let Err(reason) = shared.check_length(kind, length)
+            if length >= shared.long_message()
+                && let Err(reason) = self.notice_long(shared, kind, length)
             {
                 self.fail(shared, Error::IO_ERROR, reason);
                 continue;
@@ -305,6 +317,15 @@ impl Conn {
         shared.agenda.leave();
         self.after_frames(shared);
         count
+    }
+
+    /// A long frame has arrived whole. If the application takes such messages where it likes them, the next one shall not.
+    #[cold]
+    fn notice_long(&self, shared: &Shared, kind: u8, length: usize) -> Result<(), &'static str> {
+        if shared.placer(kind, length).is_some() {
+            self.add_hold(hold::DIRECT);
+        }
+        shared.check_length(kind, length)
     }
 
     /// Hands a message to the application.
@@ -423,7 +444,10 @@ impl Conn {
         let bytes = unsafe { slice::from_raw_parts(buffer.at(payload), have) };
         let begun = match self.begin_response(kind, length, bytes) {
             Some(rest) => Ok(Some(rest)),
-            None => self.begin_put(shared, kind, length, bytes),
+            None => match self.begin_placed(shared, kind, length, bytes) {
+                Some(rest) => Ok(Some(rest)),
+                None => self.begin_put(shared, kind, length, bytes),
+            },
         };
         match begun {
             Ok(Some(rest)) => {
@@ -445,6 +469,13 @@ impl Conn {
         }
         self.await_rest();
         true
+    }
+
+    /// Offers a long message to the application, so that it is received where it likes.
+    fn begin_placed(&self, shared: &Shared, kind: u8, length: usize, bytes: &[u8]) -> Option<Rest> {
+        let placer = shared.placer(kind, length).filter(|_| bytes.len() < length)?;
+        let arrival = placer.begin(kind, bytes, length)?;
+        Some(Rest::Placed { arrival, done: bytes.len(), length })
     }
 
     /// All received bytes, and the next ones, belong to the large frame that was begun.
@@ -494,7 +525,7 @@ impl Conn {
             Ok(true) => {}
             Ok(false) => {
                 self.heard.set(true);
-                return Received { count: 0, any: true };
+                return Received { count: 0, any: true, ..NOTHING };
             }
             Err(answer) => return self.ended(shared, answer),
         }
@@ -517,6 +548,10 @@ impl Conn {
                 }
                 shared.rx_pool().release(buffer);
             }
+            Rest::Placed { arrival, .. } => {
+                self.add_hold(hold::DIRECT);
+                arrival.end();
+            }
             Rest::Put { request, .. } => {
                 self.add_hold(hold::DIRECT);
                 self.end_put(shared, &request, Ok(()));
@@ -528,7 +563,7 @@ impl Conn {
             Rest::Refused { request, error, .. } => self.end_put(shared, &request, Err(error)),
         }
         self.after_frames(shared);
-        Received { count: 1, any: true }
+        Received { count: 1, any: true, ..NOTHING }
     }
 
     /// Receives once into the destination of the frame; returns whether it is complete.
@@ -551,6 +586,20 @@ impl Conn {
                 let received = unsafe { self.receive_at(place, padded(*length) - *have) }?;
                 *have += received;
                 (received, *have == padded(*length))
+            }
+            Rest::Placed { arrival, done, length } => {
+                let missing = padded(*length) - *done;
+                let received = match arrival.place() {
+                    // SAFETY: the application gave the place for the next receive.
+                    Some((place, room)) => unsafe { self.receive_at(place.as_ptr(), room) }?,
+                    None => {
+                        // SAFETY: the scratch memory is writable, and nothing else uses it while this receives.
+                        unsafe { self.receive_at(shared.scratch(), missing.min(shared.scratch_size())) }?
+                    }
+                };
+                *done += received;
+                arrival.advance(received.min(arrival.missing()));
+                (received, *done == padded(*length))
             }
             Rest::Put { request, done } => {
                 let length = request.length as usize;

@@ -20,7 +20,7 @@ use ucs::units::Time;
 use uct_plugin::memory::{Access, Accessor, Allocation, Regions};
 use uct_plugin::rma::{REQUEST_HEADER, RESPONSE_HEADER, Request, Target};
 use uct_plugin::traits::ErrorHandler;
-use uct_plugin::{AmHandlers, Completion, Disposition, Failure, Result};
+use uct_plugin::{AmHandlers, AmPlacer, Completion, Disposition, Failure, Result};
 
 use super::agenda::{Agenda, RequestProgress};
 use super::announced::Announced;
@@ -43,6 +43,8 @@ pub(crate) const MAX_HEADER: usize = 256;
 pub(crate) const GET_SEGMENT: usize = 256 << 10;
 /// Bytes ahead of the data of the largest short or bcopy operation.
 const HEADS: usize = 64;
+/// Messages from this length on may be received where the application likes them: for shorter ones a second system call takes longer than the copy.
+pub(crate) const PLACED_FROM: usize = 48 << 10;
 /// Where the scratch memory begins in its page: data that begin a page are copied behind a head there, and many processors do so slowly
 /// if the place is a few bytes ahead within a page (`proto::fill`).
 const SCRATCH_OFFSET: usize = 64;
@@ -79,6 +81,7 @@ pub(crate) struct Shared {
     scratch: Cell<*mut u8>,
     scratch_size: usize,
     am: AmHandlers,
+    placer: Option<AmPlacer>,
     headroom: usize,
     rx_pool: RxPool,
     /// The buffer that the next receive goes to.
@@ -90,6 +93,7 @@ pub(crate) struct Shared {
     blocked: Cell<i32>,
     seg_size: usize,
     max_message: usize,
+    long_message: usize,
     queue_limit: usize,
     answer_limit: usize,
 
@@ -119,7 +123,7 @@ impl Shared {
         id: u64,
         settings: Settings,
         regions: Arc<Regions>,
-        am: AmHandlers,
+        (am, placer): (AmHandlers, Option<AmPlacer>),
         errors: ErrorHandler,
         headroom: usize,
         progress: RequestProgress,
@@ -150,6 +154,7 @@ impl Shared {
             scratch: Cell::new(halves.address().as_ptr().wrapping_add(SCRATCH_OFFSET)),
             scratch_size,
             am,
+            placer,
             headroom,
             rx_pool: RxPool::new(rx_size, headroom),
             rx: Cell::new(None),
@@ -158,6 +163,7 @@ impl Shared {
             blocked: Cell::new(0),
             seg_size,
             max_message,
+            long_message: PLACED_FROM.min(max_message + 1),
             queue_limit,
             answer_limit: queue_limit + settings.answer_queue_size,
             id,
@@ -211,6 +217,17 @@ impl Shared {
     #[inline]
     pub(crate) fn am(&self) -> &AmHandlers {
         &self.am
+    }
+
+    /// What takes messages of this id and length where the application likes them.
+    pub(crate) fn placer(&self, id: u8, length: usize) -> Option<AmPlacer> {
+        self.placer.filter(|placer| length >= PLACED_FROM && placer.takes(id))
+    }
+
+    /// Messages from this length on are looked at.
+    #[inline]
+    pub(crate) fn long_message(&self) -> usize {
+        self.long_message
     }
 
     #[inline]

@@ -5,6 +5,7 @@ mod connecting;
 mod framing;
 mod keeping;
 mod living;
+mod placing;
 mod queueing;
 mod receiving;
 mod remote;
@@ -24,7 +25,7 @@ use ucs::units::MemSize;
 use ucs::{Error, Result};
 use uct_plugin::abi::*;
 use uct_plugin::traits::ErrorHandler;
-use uct_plugin::{AmHandlers, Completion, Iov, Outcome};
+use uct_plugin::{AmHandlers, AmPlacer, Completion, Iov, Outcome};
 
 use super::{Conn, State};
 use crate::config::TcpConfig;
@@ -66,6 +67,7 @@ struct Bed {
     conn: Rc<Conn>,
     peer: UnixStream,
     inbox: Rc<Inbox>,
+    placing: Box<placing::Placing>,
     /// How often the host was asked for progress.
     requests: Rc<Cell<u32>>,
     _slots: Vec<Slot>,
@@ -141,16 +143,19 @@ impl Bed {
         }
         // SAFETY: the bed keeps the table as long as the interface.
         let am = unsafe { AmHandlers::new(&raw mut *table) }.unwrap();
+        let placing = Box::new(placing::Placing::default());
+        // SAFETY: as the handlers' table.
+        let placer = unsafe { AmPlacer::new(placing.table()) };
         // SAFETY: the handler takes any argument.
         let errors = unsafe { ErrorHandler::new(unheard, ptr::null_mut()) };
         let requests = Rc::<Cell<u32>>::default();
         let asked = Rc::clone(&requests);
         let request = Box::new(move || asked.set(asked.get() + 1));
         let md = Arc::new(TcpMd::default());
-        let iface = TcpIface::open(&md, "lo", config, am, errors, request, headroom).unwrap();
+        let iface = TcpIface::open(&md, "lo", config, (am, placer), errors, request, headroom).unwrap();
         let conn = iface.table.add(7, 1, None).unwrap();
         let (peer, _) = UnixStream::pair().unwrap();
-        Bed { iface, conn, peer, inbox, requests, _slots: slots, _table: table }
+        Bed { iface, conn, peer, inbox, placing, requests, _slots: slots, _table: table }
     }
 
     /// What the peer's interface says of itself.
