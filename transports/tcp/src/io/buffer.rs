@@ -270,11 +270,6 @@ impl TxPool {
         TxPool { size, free: RefCell::default() }
     }
 
-    /// Bytes of a buffer.
-    pub(crate) fn size(&self) -> usize {
-        self.size
-    }
-
     /// A buffer; its bytes are anything.
     pub(crate) fn get(&self) -> Result<TxBuffer> {
         let kept = self.free.borrow_mut().pop();

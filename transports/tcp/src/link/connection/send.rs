@@ -305,7 +305,7 @@ impl Conn {
             [head.into(), data, zeros].into_iter().for_each(|part: Memory<'_>| part.copy_to(&mut frame));
             return shared.agenda.queue_response_later(self.id, frame);
         }
-        let is_small = bytes + PADDING <= shared.scratch_size();
+        let is_small = bytes < GATHERED && bytes + PADDING <= shared.scratch_size();
         // Progress fails a connection that breaks; one without room queues the response all the same.
         if is_small && (self.send_frame(shared, head, data).is_ok() || self.error().is_some()) {
             return;

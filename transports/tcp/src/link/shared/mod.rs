@@ -318,7 +318,7 @@ impl Shared {
 
     /// Queued bytes from which on a system call is worth it.
     pub(crate) fn collected_bytes(&self) -> usize {
-        self.tx_pool.size()
+        self.settings.tx_buf_size
     }
 
     /// Lets a connection take what it has sent off its queue.
