@@ -13,3 +13,4 @@
 
 pub use crate::local::{Credit, Fragment, InPlace, Sink};
 pub use crate::threads::protocol::{Engine, Installed, Protocol};
+pub use uct_host::Space;

@@ -20,7 +20,7 @@ use ucs::stride::Countdown;
 use uct_host::attach::{ConnectionReport, Connections};
 use uct_host::cm::Cm;
 use uct_host::select::Selector;
-use uct_host::{AmMessage, Context, Iface, IfaceOptions, OpenError, Worker, WorkerHandle};
+use uct_host::{AmMessage, Context, Iface, IfaceOptions, OpenError, Placer, Space, Worker, WorkerHandle};
 
 use super::accepted::Accepted;
 use super::agenda::Agenda;
@@ -172,6 +172,7 @@ impl Net {
         let inner = Rc::new_cyclic(|net: &Weak<NetInner>| {
             for iface in selector.ifaces() {
                 let net = Weak::clone(net);
+                iface.set_am_placer(AM_ID, Rc::new(Arrivals(Weak::clone(&net))));
                 iface.set_am_handler(AM_ID, move |message| {
                     if let Some(net) = net.upgrade() {
                         net.receive(message);
@@ -593,13 +594,9 @@ impl NetInner {
             return self.receive_short(&message);
         };
         let Some((header, envelope)) = start.split_first_chunk() else { return };
-        let header = u64::from_ne_bytes(*header);
-        let connections = self.connections.borrow();
-        let conn = connections.get(Token::from_header(header).index());
-        let Some(conn) = conn.filter(|conn| conn.token().header() == header).cloned() else {
+        let Some(conn) = self.conn_of(u64::from_ne_bytes(*header)) else {
             return self.strays.add("this side has no such connection");
         };
-        drop(connections);
         match Envelope::from_bytes(envelope, conn.token()) {
             Ok(envelope) => conn.receive(envelope, HEADER + ENVELOPE, message),
             Err(NoEnvelope::Foreign) => self.strays.add("this side has no such connection"),
@@ -607,17 +604,48 @@ impl NetInner {
         }
     }
 
+    /// The connection with this header in its token.
+    #[inline(always)]
+    fn conn_of(&self, header: u64) -> Option<Rc<Conn>> {
+        let connections = self.connections.borrow();
+        let conn = connections.get(Token::from_header(header).index());
+        conn.filter(|conn| conn.token().header() == header).cloned()
+    }
+
     /// A message without room for an envelope.
     #[cold]
     fn receive_short(&self, message: &AmMessage<'_>) {
         let Some(header) = message.header() else { return self.strays.add("it is not of this protocol") };
-        let conn = self.connections.borrow().get(Token::from_header(header).index()).cloned();
-        let conn = conn.filter(|conn| conn.token().header() == header);
+        let conn = self.conn_of(header);
         let envelope = conn.as_ref().map(|conn| Envelope::from_bytes(message.payload(), conn.token()));
         match (conn, envelope) {
             // Only a peer that has the token may break the connection.
             (Some(conn), Some(Err(NoEnvelope::Malformed))) => conn.broken(NO_MESSAGE),
             _ => self.strays.add("this side has no such connection"),
+        }
+    }
+}
+
+/// Long fragments, which sinks may take where they like them. Each is known by the header of its connection's token.
+struct Arrivals(Weak<NetInner>);
+
+impl Placer for Arrivals {
+    fn begin(&self, head: &[u8], length: usize) -> Option<u64> {
+        let (header, rest) = head.split_first_chunk()?;
+        let header = u64::from_ne_bytes(*header);
+        let conn = self.0.upgrade()?.conn_of(header)?;
+        let envelope = Envelope::from_bytes(rest, conn.token()).ok()?;
+        let length = length.checked_sub(HEADER + ENVELOPE)?;
+        conn.begin_fragment(envelope, &rest[ENVELOPE..], length).then_some(header)
+    }
+
+    fn place(&self, arrival: u64, offset: usize) -> Option<Space> {
+        self.0.upgrade()?.conn_of(arrival)?.place_fragment(offset.checked_sub(HEADER + ENVELOPE)?)
+    }
+
+    fn end(&self, arrival: u64, length: usize) {
+        if let Some(conn) = self.0.upgrade().and_then(|net| net.conn_of(arrival)) {
+            conn.end_fragment(length);
         }
     }
 }
@@ -634,6 +662,7 @@ impl Drop for NetInner {
         self.connections.get_mut().clear();
         self.managers.get_mut().clear();
         for iface in self.selector.ifaces() {
+            iface.clear_am_placer();
             iface.clear_am_handler(AM_ID);
         }
     }

@@ -3,7 +3,7 @@
 //! | bytes | what |
 //! |---|---|
 //! | 0..4 | `UCTN` |
-//! | 4 | version, 5 |
+//! | 4 | [`VERSION`] |
 //! | 5 | what the frame is |
 //! | 6..8 | zero |
 //! | 8..12 | bytes that follow, little-endian; at most [`MAX_BODY`] |

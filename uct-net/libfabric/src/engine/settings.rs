@@ -20,9 +20,9 @@ const MAX_KEY: u64 = 4096;
 const PRIVATE: u32 = 0o077;
 
 /// A setting whose usual value is not the best for messages that programs of libfabric send. One from a file or the environment counts.
-const FRAMES: (&str, &str, &str) = ("tcp", "tx_seg_size", "64k");
+const FRAMES: (&str, &str, &str) = ("tcp", "tx_seg_size", "257k");
 
-/// The configuration of the process, with frames of tcp that take messages below 64 KiB whole, and fewer of them for longer ones.
+/// The configuration of the process, with frames of tcp that take each message whole that is not asked for.
 pub(super) fn context() -> Result<Context, NotOpened> {
     let (section, key, value) = FRAMES;
     let failed = |error: uct_core::ContextError| not_opened(Errno::INVALID, &error);

@@ -6,14 +6,14 @@ use std::fmt;
 use std::rc::Rc;
 
 use ucs::Error as Status;
-use uct_host::AmMessage;
+use uct_host::{AmMessage, Space};
 
 use super::Conn;
 use super::receive::Problem;
 use super::state::{State, closed};
 use crate::error::{Error, Stage};
 use crate::proto::assembly::TooLong;
-use crate::proto::envelope::{Envelope, Kind};
+use crate::proto::envelope::{ENVELOPE, Envelope, HEADER, Kind};
 use crate::proto::window::cost;
 
 /// Takes what arrives on a connection: see [`Connection::deliver_to`](crate::local::Connection::deliver_to).
@@ -29,6 +29,22 @@ pub trait Sink: 'static {
     /// tasks of the engine. It sends nothing, polls no future, makes no progress and drops no handle of a connection: it notes what is to be
     /// done for the protocol's turn, which follows in the same turn of the engine.
     fn deliver(&self, fragment: &Fragment<'_>) -> Credit;
+
+    /// A fragment of `length` bytes arrives, and `head` are its first ones. Whether the sink takes the others where [`Sink::place`] says, and not in the
+    /// transport's buffer; then it copies what it needs of the head, and [`Sink::deliver`] follows when all of it has arrived, with a fragment that
+    /// [is placed](Fragment::is_placed), unless the connection ends before. Called by transports that can receive so, under the rules of
+    /// [`Sink::deliver`].
+    fn begin(&self, head: &[u8], length: usize, is_last: bool) -> bool {
+        let _ = (head, length, is_last);
+        false
+    }
+
+    /// Where the bytes from `offset` on of the fragment that was begun go, as many as have room there: asked before each receive. `None`: nobody
+    /// wants them.
+    fn place(&self, offset: usize) -> Option<Space> {
+        let _ = offset;
+        None
+    }
 
     /// There may be credit and room again, after a `try_send` for which there was none. Called outside of the transports.
     fn writable(&self) {}
@@ -58,14 +74,22 @@ enum Place<'a> {
     Transport(&'a AmMessage<'a>, usize),
     /// It had arrived before there was a sink.
     Copy(&'a [u8]),
+    /// So many bytes, where the sink has them.
+    Placed(usize),
 }
 
 impl<'a> Fragment<'a> {
+    /// Whether its bytes are where the sink wanted them ([`Sink::begin`]), and cannot be read here.
+    pub fn is_placed(&self) -> bool {
+        matches!(self.place, Place::Placed(_))
+    }
+
     /// Its length in bytes.
     pub fn len(&self) -> usize {
         match &self.place {
             Place::Transport(message, start) => message.len() - start,
             Place::Copy(bytes) => bytes.len(),
+            Place::Placed(length) => *length,
         }
     }
 
@@ -87,18 +111,19 @@ impl<'a> Fragment<'a> {
     /// Copies bytes from `offset` on, straight from the transport's buffer.
     ///
     /// # Panics
-    /// If they end beyond the fragment.
+    /// If they end beyond the fragment, or it is placed.
     pub fn read(&self, offset: usize, target: &mut [u8]) {
         match &self.place {
             Place::Transport(message, start) => message.read(start + offset, target),
             Place::Copy(bytes) => target.copy_from_slice(&bytes[offset..][..target.len()]),
+            Place::Placed(_) => panic!("{PLACED}"),
         }
     }
 
     /// As [`Fragment::read`], to memory to which there is no reference.
     ///
     /// # Panics
-    /// If the bytes end beyond the fragment.
+    /// If the bytes end beyond the fragment, or it is placed.
     ///
     /// # Safety
     /// `target` is writable for `length` bytes, and the transport's buffer is no part of it.
@@ -111,17 +136,23 @@ impl<'a> Fragment<'a> {
                 // SAFETY: the caller's promise; the slice has so many bytes.
                 unsafe { ucs::memory::copy_raw(target, bytes.as_ptr(), length) };
             }
+            Place::Placed(_) => panic!("{PLACED}"),
         }
     }
 
-    /// All of its bytes. Where the peer can write to the transport's buffer, they are copied first: [`Fragment::read`] is one copy less.
+    /// All of its bytes; none if it is placed. Where the peer can write to the transport's buffer, they are copied first: [`Fragment::read`] is one
+    /// copy less.
     pub fn bytes(&self) -> &[u8] {
         match &self.place {
             Place::Transport(message, start) => &message[*start..],
             Place::Copy(bytes) => bytes,
+            Place::Placed(_) => &[],
         }
     }
 }
+
+/// What a sink does wrong that reads a fragment of which it has the bytes.
+const PLACED: &str = "the bytes of a placed fragment are the sink's";
 
 impl fmt::Debug for Fragment<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -171,12 +202,31 @@ impl Conn {
         envelope: Envelope,
         start: usize,
         message: &AmMessage<'_>,
+    ) {
+        self.hand_over(sink, envelope, Place::Transport(message, start));
+    }
+
+    /// Hands a fragment to the sink.
+    fn hand_over(&self, sink: &dyn Sink, envelope: Envelope, place: Place<'_>) {
+        let fragment = Fragment { place, is_last: envelope.kind == Kind::Last };
+        match self.try_hand_over(sink, envelope, &fragment) {
+            Ok(true) => self.become_due(),
+            Ok(false) => {}
+            Err(problem) => self.refuse(problem),
+        }
+    }
+
+    fn try_hand_over(
+        &self,
+        sink: &dyn Sink,
+        envelope: Envelope,
+        fragment: &Fragment<'_>,
     ) -> Result<bool, Problem> {
-        let length = message.len() - start;
-        let is_last = envelope.kind == Kind::Last;
+        let length = fragment.len();
+        let is_last = fragment.is_last;
         let mut is_due = {
             let mut state = self.state.borrow_mut();
-            let Some(has_room) = state.arrives(self, envelope, length, message.len())? else {
+            let Some(has_room) = state.arrives(self, envelope, length, length + HEADER + ENVELOPE)? else {
                 return Ok(false);
             };
             if state.fin.wanted == Some(true) {
@@ -184,15 +234,14 @@ impl Conn {
                 state.receive.release(cost(length));
                 return Ok(state.receive.is_due());
             }
-            if length > self.max_message - state.delivered.min(self.max_message) {
+            if length > self.room_in_message(&state) {
                 let length = state.delivered.saturating_add(length);
                 return Err(TooLong { length, is_all: is_last }.into());
             }
             state.delivered = if is_last { 0 } else { state.delivered + length };
             has_room && (self.is_blocked() || !state.outgoing.is_empty())
         };
-        let fragment = Fragment { place: Place::Transport(message, start), is_last };
-        let credit = sink.deliver(&fragment);
+        let credit = sink.deliver(fragment);
         let mut state = self.state.borrow_mut();
         match credit {
             Credit::Returned => state.receive.release(cost(length)),
@@ -200,6 +249,51 @@ impl Conn {
         }
         is_due |= state.receive.is_due();
         Ok(is_due)
+    }
+
+    /// Bytes that the message may have of which fragments have been delivered.
+    fn room_in_message(&self, state: &State) -> usize {
+        self.max_message - state.delivered.min(self.max_message)
+    }
+
+    /// The beginning of a fragment has arrived, behind its envelope. Whether the sink takes the rest while it arrives. What it costs, and whether it may
+    /// come, is looked at when it is whole. Runs inside a transport.
+    pub(crate) fn begin_fragment(&self, envelope: Envelope, head: &[u8], length: usize) -> bool {
+        let Some(sink) = self.sink.get() else { return false };
+        let is_last = envelope.kind == Kind::Last;
+        // A peer may send over several connections of the transport at once.
+        if !(is_last || envelope.kind == Kind::Part) || self.arriving.get().is_some() {
+            return false;
+        }
+        let state = self.state.borrow();
+        if state.failure.is_some() || state.fin.wanted == Some(true) || length > self.room_in_message(&state)
+        {
+            return false;
+        }
+        drop(state);
+        let is_taken = sink.begin(head, length, is_last);
+        if is_taken {
+            self.arriving.set(Some(envelope));
+        }
+        is_taken
+    }
+
+    /// Where the bytes from `offset` on of the fragment that was begun go.
+    pub(crate) fn place_fragment(&self, offset: usize) -> Option<Space> {
+        let sink = self.sink.get().filter(|_| self.arriving.get().is_some())?;
+        let state = self.state.borrow();
+        if state.failure.is_some() || state.fin.wanted == Some(true) {
+            return None;
+        }
+        drop(state);
+        sink.place(offset)
+    }
+
+    /// The fragment that was begun has arrived, `length` bytes with its header and envelope.
+    pub(crate) fn end_fragment(&self, length: usize) {
+        if let (Some(sink), Some(envelope)) = (self.sink.get(), self.arriving.take()) {
+            self.hand_over(&**sink, envelope, Place::Placed(length - HEADER - ENVELOPE));
+        }
     }
 
     /// Gives credit back, or holds it. Not to be called while the state is borrowed.

@@ -43,7 +43,7 @@ use super::agenda::Agenda;
 use super::lane::Lane;
 use super::message::KeptCount;
 use crate::error::Error;
-use crate::proto::envelope::Token;
+use crate::proto::envelope::{Envelope, Token};
 use crate::proto::window::SendWindow;
 
 /// Of the connection that was begun last in this process.
@@ -81,6 +81,8 @@ pub(crate) struct Conn {
     pump: OnceCell<Waker>,
     /// Takes what arrives, in place of the queue.
     sink: OnceCell<Rc<dyn Sink>>,
+    /// The envelope of a fragment that the sink takes while it arrives.
+    arriving: Cell<Option<Envelope>>,
     /// The sink waits for credit and room, for a message of this length.
     blocked: Cell<Option<usize>>,
     has_told_end: Cell<bool>,
@@ -124,6 +126,7 @@ impl Conn {
             #[cfg(feature = "tls")]
             pump: OnceCell::new(),
             sink: OnceCell::new(),
+            arriving: Cell::new(None),
             blocked: Cell::new(None),
             has_told_end: Cell::new(false),
             broken_lane: OnceCell::new(),

@@ -32,11 +32,7 @@ impl Conn {
         if let Some(sink) = self.sink.get()
             && matches!(envelope.kind, Kind::Part | Kind::Last)
         {
-            return match self.receive_for(&**sink, envelope, start, &message) {
-                Ok(true) => self.become_due(),
-                Ok(false) => {}
-                Err(problem) => self.refuse(problem),
-            };
+            return self.receive_for(&**sink, envelope, start, &message);
         }
         let outcome = self.state.borrow_mut().receive(self, envelope, start, message);
         match outcome {
@@ -52,7 +48,7 @@ impl Conn {
 
     /// A message is not taken in.
     #[cold]
-    fn refuse(&self, problem: Problem) {
+    pub(super) fn refuse(&self, problem: Problem) {
         match problem {
             Problem::Mistake(mistake) => self.broken(mistake),
             Problem::TooLong(TooLong { length, is_all }) => {

@@ -92,14 +92,7 @@ impl Endpoint {
             return Ok(is_held);
         }
         match begun.place {
-            Place::Target(arriving) => {
-                let Arriving { target, envelope, is_tagged, delivery, .. } = *arriving;
-                self.received(&target, &envelope, is_tagged);
-                if let Some(id) = delivery {
-                    self.reply(shared, peer, id, Ok(()));
-                }
-                self.report_released(is_tagged);
-            }
+            Place::Target(arriving) => self.has_arrived(shared, peer, *arriving),
             Place::Nowhere { delivery: Some(id) } => self.reply(shared, peer, id, Ok(())),
             Place::Nowhere { delivery: None } | Place::Kept { .. } => {}
         }

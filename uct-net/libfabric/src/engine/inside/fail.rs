@@ -7,7 +7,7 @@ use uct_net::protocol::Engine;
 use super::super::Errno;
 use super::endpoint::{Endpoint, receive_flags};
 use super::link::Link;
-use super::message::{Arrived, Begun, Place};
+use super::message::{Arrived, Begun, Place, Placed};
 use super::peer::{Job, Pending};
 use super::{Event, Inner, Shared, State};
 
@@ -105,6 +105,7 @@ impl Endpoint {
         state.has_paused = false;
         state.reads_at_once = false;
         let begun = state.begun.take();
+        let placed = state.placed.take();
         let parked = std::mem::take(&mut state.parked);
         let jobs = std::mem::take(&mut state.jobs);
         state.streams.clear();
@@ -127,7 +128,11 @@ impl Endpoint {
         for (_, arriving) in arriving {
             self.not_received(&arriving.target, arriving.is_tagged, errno, Some(reason));
         }
-        if let Some(Begun { place: Place::Target(arriving), .. }) = begun {
+        let begun = match begun {
+            Some(Begun { place: Place::Target(arriving), .. }) => Some(arriving),
+            _ => None,
+        };
+        for arriving in begun.into_iter().chain(placed.and_then(Placed::into_message)) {
             self.not_received(&arriving.target, arriving.is_tagged, errno, Some(reason));
         }
         self.fail_readings(peer, errno, reason);

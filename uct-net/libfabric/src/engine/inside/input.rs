@@ -11,6 +11,8 @@ pub(in super::super) enum Input<'a> {
     Net(&'a Fragment<'a>),
     /// In memory of this process.
     Local(&'a [u8]),
+    /// So many bytes, where they belong already.
+    Placed { length: usize, credit: u32 },
 }
 
 impl Input<'_> {
@@ -18,6 +20,7 @@ impl Input<'_> {
         match self {
             Input::Net(fragment) => fragment.len(),
             Input::Local(bytes) => bytes.len(),
+            Input::Placed { length, .. } => *length,
         }
     }
 
@@ -26,6 +29,7 @@ impl Input<'_> {
         match self {
             Input::Net(fragment) => fragment.credit(),
             Input::Local(_) => 0,
+            Input::Placed { credit, .. } => *credit,
         }
     }
 
@@ -34,6 +38,7 @@ impl Input<'_> {
         match self {
             Input::Net(fragment) => fragment.read(offset, target),
             Input::Local(bytes) => target.copy_from_slice(&bytes[offset..offset + target.len()]),
+            Input::Placed { .. } => debug_assert!(false, "it was read ahead"),
         }
     }
 }
@@ -71,6 +76,7 @@ impl Payload<'_> {
             Input::Local(bytes) => {
                 target.write(at, &bytes[self.start..self.start + length]);
             }
+            Input::Placed { .. } => {}
             Input::Net(fragment) => {
                 let mut offset = self.start;
                 target.each_part(at, length, |buffer| {

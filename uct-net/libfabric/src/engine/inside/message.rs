@@ -114,3 +114,30 @@ pub(super) struct Reading {
     /// The peer has failed meanwhile.
     pub(super) failed: Option<(Errno, Arc<str>)>,
 }
+
+/// A frame whose bytes are received straight to where they go: at most one of each peer.
+pub(super) struct Placed {
+    pub(super) of: PlacedFrame,
+    /// Where its payload begins.
+    pub(super) start: usize,
+}
+
+/// What it has bytes of.
+pub(super) enum PlacedFrame {
+    /// A whole message.
+    Message(Box<Arriving>),
+    /// The message that has begun.
+    Begun,
+    /// A message that was asked for.
+    Fragment(u32),
+}
+
+impl Placed {
+    /// The message that ends with its peer's connection, if nothing else has it.
+    pub(super) fn into_message(self) -> Option<Box<Arriving>> {
+        match self.of {
+            PlacedFrame::Message(arriving) => Some(arriving),
+            PlacedFrame::Begun | PlacedFrame::Fragment(_) => None,
+        }
+    }
+}

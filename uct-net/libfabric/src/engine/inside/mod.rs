@@ -18,6 +18,7 @@ mod native;
 mod pause;
 mod peek;
 mod peer;
+mod placed;
 mod receive;
 mod remote;
 mod send;
@@ -40,6 +41,8 @@ use self::endpoint::Endpoint;
 use self::input::{Input, Payload};
 use self::link::LocalFrame;
 use self::peer::Ticket;
+#[cfg(test)]
+pub(super) use self::placed::PLACED;
 pub use self::totals::Totals;
 use super::region::Regions;
 use super::{Atomic, Bindings, Errno, Peek, Receive, Rma, Send};
@@ -234,6 +237,27 @@ impl State {
         self.0.events.borrow_mut().push(event);
         self.0.has_events.set(true);
         engine.request_turn();
+    }
+}
+
+impl Inside {
+    /// Does something with an endpoint, as long as the peer has the connection of this attempt.
+    #[inline]
+    fn of_peer<T>(
+        &self,
+        endpoint: usize,
+        peer: u32,
+        attempt: u32,
+        work: impl FnOnce(&mut Endpoint, &mut Shared) -> T,
+    ) -> Option<T> {
+        let mut inner = self.inner.borrow_mut();
+        let Inner { endpoints, shared, .. } = &mut *inner;
+        let endpoint = endpoints.get_mut(endpoint)?;
+        let state = endpoint.peer(peer);
+        if state.attempt != attempt || !state.link.is_open() {
+            return None;
+        }
+        Some(work(endpoint, shared))
     }
 }
 

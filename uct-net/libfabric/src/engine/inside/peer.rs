@@ -8,7 +8,7 @@ use uct_core::Memory;
 
 use super::super::{Buffers, Errno, Remote, Send, flags};
 use super::link::Link;
-use super::message::{Arriving, Begun, Readable};
+use super::message::{Arriving, Begun, Placed, Readable};
 use crate::wire::{Element, Head};
 
 /// Operations that wait for room or for the connection. Beyond it the program gets `EAGAIN`.
@@ -40,6 +40,8 @@ pub(super) struct Peer {
     pub(super) arriving: Slab<Arriving>,
     /// The peer's message of which further frames follow.
     pub(super) begun: Option<Begun>,
+    /// The peer's frame whose bytes are received straight to where they go.
+    pub(super) placed: Option<Placed>,
     /// A message was read in the peer's memory within the call.
     pub(super) reads_at_once: bool,
     /// Messages that are to be read in the peer's memory.
@@ -160,6 +162,7 @@ impl Peer {
             operations: Slab::new(),
             arriving: Slab::new(),
             begun: None,
+            placed: None,
             reads_at_once: false,
             readable: VecDeque::new(),
             refused: None,

@@ -12,20 +12,18 @@ use super::peer::{Job, Pending, PendingKind, Stream, Ticket};
 use super::{Retired, Shared};
 use crate::wire::{Envelope, Head, MAX_BEGUN, MAX_HEAD, Offer};
 
-/// Longest message that goes in one frame, where the connection's frames have room for it.
-const EAGER: usize = 64 << 10;
+/// Longest message that goes without being asked for: in one frame, where the connection's frames have room for it, else in several.
+const UNASKED: usize = 256 << 10;
 /// The same, while there is no connection yet: any connection's frames have room for it.
-const EAGER_UNCONNECTED: usize = 512;
-/// Longest message that goes in several frames without being asked for.
-const IN_FRAMES: usize = 256 << 10;
-const _: () = assert!(IN_FRAMES <= MAX_BEGUN);
+const UNASKED_UNCONNECTED: usize = 512;
+const _: () = assert!(UNASKED <= MAX_BEGUN);
 
 impl Link {
     /// The way over a connection, whose frames have room for a head and more.
     pub(super) fn over(connection: Connection) -> Link {
         let fragment = connection.fragment();
         let read = connection.in_place().map_or(usize::MAX, shortest_read);
-        Link::Net { connection, fragment, eager: EAGER.min(fragment - MAX_HEAD).min(read - 1) }
+        Link::Net { connection, fragment, eager: UNASKED.min(fragment - MAX_HEAD).min(read - 1) }
     }
 
     /// Longest message that goes in one frame.
@@ -34,13 +32,13 @@ impl Link {
         match self {
             Link::Net { eager, .. } => *eager,
             Link::Local { .. } => LOCAL_FRAGMENT - MAX_HEAD,
-            Link::Closed | Link::Calling | Link::Called => EAGER_UNCONNECTED,
+            Link::Closed | Link::Calling | Link::Called => UNASKED_UNCONNECTED,
         }
     }
 
     /// Longest message that goes without being asked for.
     fn in_frames(&self) -> usize {
-        let unread = self.reads_from().map_or(IN_FRAMES, |from| IN_FRAMES.min(from - 1));
+        let unread = self.reads_from().map_or(UNASKED, |from| UNASKED.min(from - 1));
         if self.fragment() > 0 { unread.max(self.eager()) } else { self.eager() }
     }
 }

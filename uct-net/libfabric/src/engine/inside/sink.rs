@@ -2,10 +2,10 @@
 
 use std::rc::{Rc, Weak};
 
-use uct_net::protocol::{Credit, Engine, Fragment, Sink};
+use uct_net::protocol::{Credit, Engine, Fragment, Sink, Space};
 
 use super::input::Input;
-use super::{Event, Inner, Inside, State};
+use super::{Event, Inside, State};
 
 /// The sink of a peer's connection.
 pub(super) struct PeerSink {
@@ -37,27 +37,40 @@ impl PeerSink {
 impl Sink for PeerSink {
     fn deliver(&self, fragment: &Fragment<'_>) -> Credit {
         let Some(inside) = self.state.upgrade() else { return Credit::Returned };
-        let mut inner = inside.inner.borrow_mut();
-        let Inner { endpoints, shared, .. } = &mut *inner;
-        let Some(endpoint) = endpoints.get_mut(self.endpoint) else { return Credit::Returned };
-        let peer = endpoint.peer(self.peer);
-        if peer.attempt != self.attempt || !peer.link.is_open() {
-            return Credit::Returned;
-        }
-        if !fragment.is_last() {
-            drop(inner);
-            self.broken("its message has several fragments".to_owned());
-            return Credit::Returned;
-        }
-        match endpoint.arrived(shared, self.peer, Input::Net(fragment)) {
-            Ok(true) => Credit::Held,
-            Ok(false) => Credit::Returned,
-            Err(reason) => {
-                drop(inner);
+        let outcome = inside.of_peer(self.endpoint, self.peer, self.attempt, |endpoint, shared| {
+            if !fragment.is_last() {
+                return Err("its message has several fragments".to_owned());
+            }
+            if fragment.is_placed() {
+                let outcome = endpoint.placed(shared, self.peer, fragment.len(), fragment.credit());
+                return outcome.map_err(str::to_owned);
+            }
+            endpoint.arrived(shared, self.peer, Input::Net(fragment))
+        });
+        match outcome {
+            Some(Ok(true)) => Credit::Held,
+            Some(Ok(false)) | None => Credit::Returned,
+            Some(Err(reason)) => {
                 self.broken(reason);
                 Credit::Returned
             }
         }
+    }
+
+    fn begin(&self, head: &[u8], length: usize, is_last: bool) -> bool {
+        let Some(inside) = self.state.upgrade().filter(|_| is_last) else { return false };
+        let taken = inside.of_peer(self.endpoint, self.peer, self.attempt, |endpoint, shared| {
+            endpoint.place_frame(shared, self.peer, head, length)
+        });
+        taken == Some(true)
+    }
+
+    fn place(&self, offset: usize) -> Option<Space> {
+        let inside = self.state.upgrade()?;
+        let place = inside.of_peer(self.endpoint, self.peer, self.attempt, |endpoint, _| {
+            endpoint.place_of(self.peer, offset)
+        });
+        place.flatten()
     }
 
     fn writable(&self) {

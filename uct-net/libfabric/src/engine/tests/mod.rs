@@ -6,6 +6,7 @@ mod begun;
 mod ends;
 mod matches;
 mod messages;
+mod placed;
 mod processes;
 mod remote;
 
@@ -57,7 +58,12 @@ impl Out {
 }
 
 fn domain(transports: &str) -> Arc<Domain> {
-    let overrides = vec![("tls".to_owned(), transports.to_owned())];
+    domain_with(transports, &[])
+}
+
+fn domain_with(transports: &str, overrides: &[(&str, &str)]) -> Arc<Domain> {
+    let overrides = [&[("tls", transports)], overrides].concat();
+    let overrides = overrides.into_iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect();
     let sources = Sources { file: FileSource::None, env: Default::default(), overrides };
     let context = Context::builder().sources(sources).build().expect("a context");
     let options = NetOptions {
