@@ -212,7 +212,7 @@ impl TcpCmEp {
     }
 
     /// Sends a frame behind what waits.
-    fn queue(&self, frame: &[u8]) {
+    pub(super) fn queue(&self, frame: &[u8]) {
         self.outbox.borrow_mut().extend_from_slice(frame);
         self.flush();
     }
@@ -453,5 +453,46 @@ fn status_of(error: &SystemError) -> Error {
         libc::ECONNREFUSED => Error::NOT_CONNECTED,
         libc::ENETDOWN | libc::EADDRNOTAVAIL => Error::UNREACHABLE,
         _ => Error::from(error),
+    }
+}
+
+/// What tests see and do that an application cannot.
+#[cfg(test)]
+impl TcpCmEp {
+    /// Lets the socket take so little that more has to wait.
+    pub(super) fn narrow(&self) {
+        self.socket.as_ref().unwrap().set_send_buffer_size(1).unwrap();
+    }
+
+    pub(super) fn has_queued(&self) -> bool {
+        !self.outbox.borrow().is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn errors_of_the_path_are_told_as_those_of_a_connection_and_others_at_once() {
+        let source = Some(SocketAddr::from(([127, 0, 0, 1], 0)));
+        let of = |errno: i32| SystemError::new("connect", errno);
+        let path = [
+            (libc::ECONNREFUSED, Error::NOT_CONNECTED),
+            (libc::ENETDOWN, Error::UNREACHABLE),
+            (libc::ENETUNREACH, Error::UNREACHABLE),
+            (libc::EHOSTUNREACH, Error::UNREACHABLE),
+            (libc::ETIMEDOUT, Error::TIMED_OUT),
+            (libc::ECONNRESET, Error::CONNECTION_RESET),
+        ];
+        for (errno, status) in path {
+            assert!(is_of_the_network(&of(errno), None) && is_of_the_network(&of(errno), source));
+            assert_eq!(status_of(&of(errno)), status, "{errno}");
+        }
+        assert!(!is_of_the_network(&of(libc::EACCES), None));
+        // Without a source address the system has found none that leads there; one that was given is not of this machine.
+        assert!(is_of_the_network(&of(libc::EADDRNOTAVAIL), None));
+        assert!(!is_of_the_network(&of(libc::EADDRNOTAVAIL), source));
+        assert_eq!(status_of(&of(libc::EADDRNOTAVAIL)), Error::UNREACHABLE);
     }
 }

@@ -5,6 +5,8 @@
 mod endpoint;
 mod listener;
 mod request;
+#[cfg(test)]
+mod tests;
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeSet, HashMap};
@@ -60,6 +62,23 @@ trait Source {
 }
 
 impl TcpCm {
+    fn with(config: TcpConfig, report: CmEvents<TcpCm>) -> Result<Rc<TcpCm>, Failure> {
+        let system = |error: SystemError| Failure::new(Error::from(&error), error.to_string());
+        let cm = TcpCm {
+            config,
+            report,
+            events: EventSet::new().map_err(system)?,
+            timer: TimerFd::new().map_err(system)?,
+            next_tick: Cell::new(Deadline::NEVER),
+            sources: RefCell::default(),
+            deadlines: RefCell::default(),
+            last: Cell::new(TIMER),
+            devices: RefCell::default(),
+        };
+        cm.events.add(&cm.timer, Events::READ, TIMER).map_err(system)?;
+        Ok(Rc::new(cm))
+    }
+
     fn config(&self) -> &TcpConfig {
         &self.config
     }
@@ -194,20 +213,7 @@ impl ConnectionManager for TcpCm {
     type Ep = TcpCmEp;
 
     fn open(params: CmParams<'_, Self>) -> Result<Rc<TcpCm>, Failure> {
-        let system = |error: SystemError| Failure::new(Error::from(&error), error.to_string());
-        let cm = TcpCm {
-            config: TcpConfig::from_settings(&params.settings)?,
-            report: params.events,
-            events: EventSet::new().map_err(system)?,
-            timer: TimerFd::new().map_err(system)?,
-            next_tick: Cell::new(Deadline::NEVER),
-            sources: RefCell::default(),
-            deadlines: RefCell::default(),
-            last: Cell::new(TIMER),
-            devices: RefCell::default(),
-        };
-        cm.events.add(&cm.timer, Events::READ, TIMER).map_err(system)?;
-        Ok(Rc::new(cm))
+        TcpCm::with(TcpConfig::from_settings(&params.settings)?, params.events)
     }
 
     fn attributes(&self) -> CmAttr {

@@ -127,7 +127,14 @@ pub struct CmParams<'a, C: ConnectionManager> {
 
 /// The host's own mark of a listener or an endpoint; it gets it back with each event.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub struct CmUser(pub(crate) *mut c_void);
+pub struct CmUser(*mut c_void);
+
+impl CmUser {
+    /// The host's mark. For the tables of [`crate::define_plugin!`], and for tests of a connection manager.
+    pub const fn new(mark: *mut c_void) -> CmUser {
+        CmUser(mark)
+    }
+}
 
 /// Whom to connect to.
 pub struct CmConnect {

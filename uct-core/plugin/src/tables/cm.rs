@@ -181,7 +181,7 @@ unsafe extern "C" fn listen<C: ConnectionManager>(
         let cm = unsafe { opened::<C>(cm) };
         let backlog = (params.backlog > 0).then_some(params.backlog);
         let result =
-            address(&params.address).and_then(|place| cm.listen(CmUser(params.user), place, backlog));
+            address(&params.address).and_then(|place| cm.listen(CmUser::new(params.user), place, backlog));
         // SAFETY: `listener` is the host's place for the answer.
         unsafe { made(result, listener, reason) }
     })
@@ -223,7 +223,7 @@ unsafe extern "C" fn connect<C: ConnectionManager>(
         let cm = unsafe { opened::<C>(cm) };
         let result = address(&params.address).and_then(|place| {
             cm.connect(CmConnect {
-                user: CmUser(params.user),
+                user: CmUser::new(params.user),
                 address: place,
                 source: params.source.get(),
                 timeout: timeout(params.timeout),
@@ -258,7 +258,7 @@ unsafe extern "C" fn accept<C: ConnectionManager>(
         // SAFETY: the connection manager is open.
         let cm = unsafe { opened::<C>(cm) };
         // SAFETY: the data are the host's and valid for the call.
-        let result = cm.accept(request, CmUser(user), unsafe { data(given) }, timeout(limit));
+        let result = cm.accept(request, CmUser::new(user), unsafe { data(given) }, timeout(limit));
         // SAFETY: `ep` is the host's place for the answer.
         unsafe { made(result, ep, reason) }
     })
