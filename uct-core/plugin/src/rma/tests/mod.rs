@@ -168,8 +168,10 @@ fn a_refused_access_is_an_error_of_its_operation_alone_and_touches_nothing() {
     let start = NonNull::new(here.as_mut_ptr()).unwrap();
     // SAFETY: as above.
     let place = || unsafe { Destination::block(start, 17) };
+    assert!(!pair.initiator.has_refusals(), "nothing was asked for");
     pair.initiator.get(7, place(), 17, &length, address, second.completion().into()).unwrap();
     pair.settle();
+    assert!(pair.initiator.has_refusals());
     pair.initiator.get(7, place(), 16, &key, address, third.completion().into()).unwrap();
     pair.settle();
     assert_eq!(first.result(), Some(Status::INVALID_PARAM));

@@ -197,3 +197,21 @@ fn a_large_answer_is_received_straight_to_its_place_and_nowhere_once_it_is_given
         assert_eq!((waiter.result(), here == memory), (Some(Ok(())), true));
     }
 }
+
+#[test]
+fn a_loss_behind_a_refused_access_names_that_as_the_likely_reason_and_another_one_does_not() {
+    let losses = [(Error::CONNECTION_RESET, true), (Error::CONNECTION_RESET, false), (Error::IO_ERROR, true)];
+    for (error, is_refused) in losses {
+        let (mut memory, mut other, mut here) = (pattern(100), pattern(100), [0; 100]);
+        let (bed, far) = (Bed::new(&[]), Far::of(&mut memory));
+        let waiter = get(&bed, &far, &mut here);
+        // The key is not one of the other memory's.
+        let answering = if is_refused { &Far::of(&mut other) } else { &far };
+        bed.write(&answering.answers(&bed.read_all())[0]);
+        assert_eq!(waiter.result().map(|result| result.is_err()), Some(is_refused));
+        bed.conn.fail(&bed.iface.shared, error, "a test");
+        let words = bed.iface.shared.last_failure();
+        let is_named = words.contains("had refused accesses");
+        assert_eq!(is_named, is_refused && error == Error::CONNECTION_RESET, "{words}");
+    }
+}
