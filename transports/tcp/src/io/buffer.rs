@@ -322,4 +322,30 @@ mod tests {
         assert!(again == large);
         pool.release(again);
     }
+
+    #[test]
+    fn the_largest_buffers_are_not_kept_and_as_many_of_the_pool_as_it_may_keep() {
+        let pool = RxPool::new(65_536, 0);
+        // Releases one that is to have so many bytes; those that the pool keeps.
+        let kept = |bytes: usize| {
+            pool.release(pool.get_large(bytes - pool.start()).unwrap());
+            let large = pool.large.take();
+            pool.large.set(large);
+            large.map(|large| large.size())
+        };
+        assert_eq!(kept(102_400), Some(102_400));
+        assert_eq!(kept(102_399), Some(102_400), "it fits into the one that was kept");
+        assert_eq!(kept(102_401), Some(106_496), "in whole pages");
+        assert_eq!(kept(8 << 20), Some(8 << 20));
+        assert_eq!(kept((8 << 20) + 1), None);
+        let buffers: Vec<_> = (0..SPARE + 2).map(|_| pool.get().unwrap()).collect();
+        buffers.iter().for_each(|buffer| pool.release(*buffer));
+        assert_eq!(pool.free.borrow().len(), SPARE);
+        let sending = TxPool::new(5000);
+        let buffers: Vec<_> = (0..SPARE_TX + 2).map(|_| sending.get().unwrap()).collect();
+        buffers.into_iter().for_each(|buffer| sending.put(buffer));
+        sending.put(TxBuffer::new(4000).unwrap());
+        assert_eq!(sending.free.borrow().len(), SPARE_TX);
+        assert!(sending.free.borrow().iter().all(|buffer| buffer.size() == 5000));
+    }
 }

@@ -293,6 +293,17 @@ fn the_end_of_a_connection_closes_its_socket() {
 }
 
 #[test]
+fn a_connection_that_is_over_is_forgotten_by_the_next_progress() {
+    let bed = Bed::new(&[]);
+    bed.write(&frame(1, b"it is the active one"));
+    assert!(bed.iface.table.active().is_some() && bed.iface.table.has_one());
+    bed.conn.fail(&bed.iface.shared, Error::CANCELED, "a test");
+    bed.iface.advance();
+    assert!(bed.iface.table.active().is_none() && !bed.iface.table.has_one());
+    assert_eq!(Rc::strong_count(&bed.conn), 1, "nothing but the test has it");
+}
+
+#[test]
 fn a_socket_that_takes_nothing_any_more_ends_the_connection_with_the_error_of_the_send() {
     let bed = Bed::new(&[]);
     bed.peer.shutdown(std::net::Shutdown::Read).unwrap();
