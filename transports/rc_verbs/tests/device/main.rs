@@ -20,6 +20,7 @@ mod library_key;
 mod link;
 mod loss;
 mod many;
+mod panics;
 #[path = "../../../ud_verbs/tests/ud_device/queue_pair.rs"]
 mod queue_pair;
 #[path = "../../../ib/tests/verbs/support.rs"]

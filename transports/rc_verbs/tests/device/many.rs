@@ -3,7 +3,7 @@
 use std::cell::Cell;
 use std::rc::Rc;
 
-use uct_core::{Ep, Error, Pending};
+use uct_core::{Ep, Error, Flush, Pending};
 
 use crate::support::{ID, Side, connect, context, devices, resident, until};
 
@@ -102,6 +102,12 @@ fn endpoints_that_wait_for_the_shared_completion_queue_are_all_served() {
         }
     }
     let served = Rc::new(Cell::new(0));
+    // A flush needs a request of its own.
+    assert_eq!(
+        senders[0].0.ep.flush(Flush::REMOTE, None),
+        Err(Error::NO_RESOURCE),
+        "the queue of all is full"
+    );
     for (near, _) in waiting {
         assert_eq!(near.ep.am_short(ID, 0, b"message"), Err(Error::NO_RESOURCE), "the queue of all is full");
         let count = Rc::clone(&served);

@@ -10,6 +10,12 @@ pub use endpoints::*;
 
 pub const TRANSPORT: &str = "rc_verbs";
 
+/// As [`endpoints::devices`]; from the first call on a panic of the plugin ends the program.
+pub fn devices() -> Option<(MutexGuard<'static, ()>, Vec<String>)> {
+    crate::panics::end_the_program();
+    endpoints::devices()
+}
+
 /// As [`devices`], for what needs two whose packets cross.
 pub fn pair() -> Option<(MutexGuard<'static, ()>, Vec<String>)> {
     let found = devices()?;
