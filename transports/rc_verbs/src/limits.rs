@@ -127,3 +127,28 @@ pub(crate) fn attributes(limits: &Limits, port: &PortAddress) -> IfaceAttr {
     }
     attributes
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_limit_of_the_device_counts_where_it_is_one() {
+        let limited = [-1, 0, 3, 5, 9].map(|device| at_most(5, device));
+        assert_eq!(limited, [5, 5, 3, 5, 5]);
+    }
+
+    #[test]
+    fn the_longest_message_is_half_a_send_queue_of_parts_that_are_long_enough() {
+        for (max_message, tx_queue_len, expected) in [
+            (1 << 30, 128, 16 << 20),
+            // A 63rd is 17,043,521.
+            (1 << 30, 127, 4162 * 4096),
+            (1 << 30, 16384, 256 << 10),
+            (8 << 20, 16, 1 << 20),
+            (8 << 20, 127, 256 << 10),
+        ] {
+            assert_eq!(part(max_message, tx_queue_len), expected, "{max_message} by {tx_queue_len}");
+        }
+    }
+}

@@ -40,6 +40,23 @@ fn a_window_grows_only_when_the_sender_is_held_up_and_goes_with_its_endpoint() {
 }
 
 #[test]
+fn endpoints_that_have_ended_leave_their_buffers_to_new_ones() {
+    let Some((_turn, names)) = devices() else { return };
+    // Enough for three first windows.
+    let context = context(&[("rx_queue_len", "64")]);
+    let (left, right) =
+        (Side::new(&context, &names[0]), Side::new(&context, names.last().expect("a device")));
+    for round in 0..12 {
+        let links = connect(&left, &right);
+        assert_eq!(counter(&left, "tx_credits"), 8, "round {round}");
+        drop(links);
+        until(&left, &right, "the end of the endpoints", || {
+            counter(&left, "endpoints") + counter(&right, "endpoints") == 0
+        });
+    }
+}
+
+#[test]
 fn messages_that_take_turns_carry_all_grants() {
     let Some((_turn, names)) = devices() else { return };
     let context = context(&[]);
