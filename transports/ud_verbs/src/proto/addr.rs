@@ -173,6 +173,29 @@ mod tests {
     }
 
     #[test]
+    fn a_request_names_the_origin_of_its_datagrams() {
+        let mut bytes = [0; DEVICE_ADDRESS_LENGTH];
+        // An InfiniBand port with LID 0x1234, and a RoCE port of a GID.
+        bytes[..6].copy_from_slice(&[1, 1, 5, 0, 0x34, 0x12]);
+        bytes[8] = 0xfe;
+        let by_lid = DeviceAddress::parse(&bytes).expect("an address");
+        bytes[1] = 3;
+        bytes[4..6].fill(0);
+        let by_gid = DeviceAddress::parse(&bytes).expect("an address");
+        let mut lid = [0; 16];
+        lid[..2].copy_from_slice(&[0x12, 0x34]);
+        for (device, port) in [(by_lid, lid), (by_gid, by_gid.gid.0)] {
+            let packed = pack_request(&device, 17);
+            assert_eq!(parse_request(&packed), Some((device, 17)));
+            assert_eq!(origin(&device, 17), Origin { port, qp: 17 });
+            assert_eq!(parse_request(&packed[1..]), None);
+            for wrong in [0, 1 << 24] {
+                assert_eq!(parse_request(&pack_request(&device, wrong)), None, "queue pair {wrong}");
+            }
+        }
+    }
+
+    #[test]
     fn addresses_of_others_are_refused_with_a_reason() {
         let mut bytes = IfaceAddress { qp: 17, identity: 1 }.pack();
         assert!(IfaceAddress::parse(&bytes[..15]).unwrap_err().contains("15 bytes"));

@@ -120,6 +120,15 @@ mod tests {
         assert_eq!(congestion.window(), 8);
         (0..8).for_each(|_| congestion.grow(1));
         assert_eq!(congestion.window(), 9);
+        // What was acknowledged beyond one window counts for the next.
+        congestion.grow(8);
+        assert_eq!(congestion.window(), 9);
+        congestion.grow(6);
+        assert_eq!(congestion.window(), 10);
+        congestion.grow(4);
+        assert_eq!(congestion.window(), 10);
+        congestion.grow(1);
+        assert_eq!(congestion.window(), 11);
     }
 
     #[test]

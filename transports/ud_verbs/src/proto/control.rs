@@ -427,6 +427,33 @@ mod tests {
     }
 
     #[test]
+    fn a_connect_carries_an_address_of_the_longest_length_and_no_longer_one() {
+        for (length, is_read) in [(0, true), (ADDRESS_LIMIT, true), (ADDRESS_LIMIT + 1, false), (255, false)]
+        {
+            let (mut bytes, address) = (Vec::new(), vec![7; length]);
+            write_connect(&mut bytes, invitation(), 7, 1, &address, 5);
+            assert_eq!(read_connect(&bytes).map(|read| read.address.len()), is_read.then_some(length));
+        }
+    }
+
+    #[test]
+    fn the_reasons_of_a_refusal_and_of_a_reset_and_the_time_of_a_ping_read_back() {
+        let mut bytes = Vec::new();
+        write_reject(&mut bytes, Refusal(0x0102));
+        assert_eq!(bytes, b"udrv\x04\x00\x02\x01");
+        assert_eq!(read_reject(&bytes), Some((WIRE_VERSION, Refusal(0x0102))));
+        assert!((0..bytes.len()).all(|short| read_reject(&bytes[..short]).is_none()));
+        bytes[0] ^= 1;
+        assert_eq!(read_reject(&bytes), None);
+        let mut bytes = Vec::new();
+        write_reset(&mut bytes, Reason(0x0102));
+        assert_eq!((&bytes[..], read_reset(&bytes)), (&[2, 1][..], Some(Reason(0x0102))));
+        assert_eq!(read_reset(&bytes[..1]), None);
+        assert_eq!(read_ping(&[4, 3, 2, 1]), Some(0x0102_0304));
+        assert_eq!(read_ping(&[4, 3, 2]), None);
+    }
+
+    #[test]
     fn a_window_of_zero_or_beyond_the_bitmap_is_no_invitation() {
         for (first_window, window) in [(0, 0), (0, 256), (1, 0), (1, 257), (1, u16::MAX), (9, 8)] {
             let bytes = Invitation { first_window, window, ..invitation() }.to_bytes();

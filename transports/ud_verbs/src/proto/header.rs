@@ -220,6 +220,21 @@ mod tests {
     }
 
     #[test]
+    fn what_a_packet_is_and_whom_it_is_for_is_told_by_its_own_bits_alone() {
+        let key = Key::from_parts(0xa1b2_c3d4, 0xe5f6);
+        for flags in 0..16 {
+            for number in [0, kind::FINISH, kind::CONTROL, 0xff] {
+                let header = Header::new(key.word(), number, flags, Psn(0x0102_0304), Psn(0x0506_0708));
+                assert_eq!((header.kind(), header.is_sequenced()), (number, number < kind::CONTROL));
+                assert_eq!(header.requests_ack(), flags & flag::ACK_REQUEST != 0, "flags {flags}");
+                assert_eq!((header.psn(), header.ack()), (Psn(0x0102_0304), Psn(0x0506_0708)));
+                let word = with_window(key.word(), 256) | u64::from(number) | u64::from(flags) << 8;
+                assert!(key.is_in(word) && (16..64).all(|bit| !key.is_in(word ^ 1 << bit)));
+            }
+        }
+    }
+
+    #[test]
     fn the_window_is_encoded_in_steps_beside_the_flags() {
         for (packets, encoded) in [(0, 16), (1, 16), (16, 16), (17, 32), (255, 256), (256, 256)] {
             let word = with_window(u64::MAX << 16, packets);

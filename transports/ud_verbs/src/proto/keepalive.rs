@@ -126,6 +126,26 @@ mod tests {
     }
 
     #[test]
+    fn turns_follow_one_another_at_their_times_however_the_number_of_places_changes() {
+        let at = |nanos| Time::from_nanos(nanos);
+        let mut keepalive = Keepalive::new(Some(INTERVAL));
+        assert_eq!(keepalive.idle_limit(), INTERVAL / 2);
+        keepalive.grow(at(5), 1);
+        assert_eq!(keepalive.at(), at(5 + INTERVAL));
+        // More places have their turns earlier, counted from the same time.
+        keepalive.grow(at(INTERVAL / 10), 1000);
+        assert_eq!(keepalive.at(), at(5 + 16 * INTERVAL / 1000));
+        assert_eq!(keepalive.advance(at(4 + 16 * INTERVAL / 1000), 1000), [0..0, 0..0]);
+        assert_eq!(keepalive.advance(at(5 + 25 * INTERVAL / 1000), 1000), [0..25, 0..0]);
+        assert_eq!(keepalive.at(), at(5 + 41 * INTERVAL / 1000));
+        assert_eq!(keepalive.advance(at(5 + 41 * INTERVAL / 1000), 1000), [25..41, 0..0]);
+        // With fewer places it goes on among those that there are.
+        assert_eq!(keepalive.advance(at(5 + 241 * INTERVAL / 1000), 50), [41..50, 0..1]);
+        assert_eq!(keepalive.advance(at(5 + 541 * INTERVAL / 1000), 50), [1..16, 0..0]);
+        assert_eq!(keepalive.advance(at(5 + 20 * INTERVAL), 10), [6..10, 0..6], "all, and none twice");
+    }
+
+    #[test]
     fn without_an_interval_or_places_nothing_is_due() {
         let mut keepalive = Keepalive::new(None);
         keepalive.grow(Time::from_nanos(5), 100);
