@@ -258,6 +258,26 @@ mod tests {
         }
     }
 
+    /// The host chooses among paths by these.
+    #[test]
+    fn a_domain_reports_what_it_can_do_and_what_its_keys_cost() {
+        let found = domain(Kind::Posix, Origin::Memfd).attributes();
+        let flags = [UCT_MD_REG, UCT_MD_ALLOC, UCT_MD_NEED_RKEY, UCT_MD_ADVISE, UCT_MD_RKEY_PTR];
+        assert_eq!(found.flags, flags.into_iter().fold(0, |all, flag| all | flag));
+        assert_eq!((found.rkey_packed_size, found.max_reg), (PACKED_LENGTH, u64::MAX));
+        // Nanoseconds for a key, for its first use, and for each MiB of it.
+        let costs = [found.rkey_cost, found.rkey_map_cost, found.rkey_map_growth * 1e6];
+        assert_eq!(costs.map(|cost| (cost * 1e9).round() as u64), [170, 20_000, 400_000]);
+    }
+
+    #[test]
+    fn huge_pages_of_peers_are_accepted_where_they_are_used_here() {
+        for (huge, expected) in [(Ternary::No, false), (Ternary::Try, true), (Ternary::Yes, true)] {
+            let md = ShmMd { huge, ..domain(Kind::Posix, Origin::Memfd) };
+            assert_eq!(md.trust(), Trust { huge: expected, ..Trust::SEALED });
+        }
+    }
+
     #[test]
     fn memory_is_lent_where_no_peer_gets_more_than_its_rights() {
         let (get, put) = (MemoryAccess::REMOTE_GET, MemoryAccess::REMOTE_PUT);

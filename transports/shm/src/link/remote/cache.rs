@@ -201,6 +201,8 @@ mod tests {
         let all: Vec<Weak<Lent>> =
             [(2, 1), (3, 2), (3, 3)].map(|(pages, key)| bind(&cache, pages, &table, key)).into();
         assert!(all.iter().all(is_mapped), "they have exactly as many bytes as there may be");
+        let whole = SegmentCache::new(100, 8 * PAGE as u64);
+        assert!(is_mapped(&bind(&whole, 8, &table, 1)) && !whole.is_empty(), "one may have them all");
         let large = bind(&cache, 9, &table, 4);
         assert!(!is_mapped(&large) && all.iter().all(is_mapped), "what never fits displaces nothing");
         let next = bind(&cache, 4, &table, 5);

@@ -332,7 +332,20 @@ mod tests {
         assert_eq!(rkey.bind(&view(identity), lent(SIZE / 2, true)), Err(Error::INVALID_PARAM));
         assert_eq!(rkey.bind(&view(identity), lent(SIZE, false)), Err(Error::INVALID_PARAM));
         assert!(rkey.held.get().is_none(), "it was bound all the same");
+        let accessor = Accessor::default();
+        let reach = || {
+            let reached = rkey.reach(&accessor, rkey.remote.base, 8, MemoryAccess::REMOTE_PUT);
+            reached.map(|reach| matches!(reach, Reach::Direct(_)))
+        };
+        assert_eq!((reach(), rkey.window().err()), (Ok(false), Some(Error::NO_RESOURCE)));
+        assert_eq!((rkey.has_segment(), rkey.length()), (true, SIZE as u64));
+        assert!(!rkey.is_live(&view(identity)), "its table does not name it");
+        live_word(&table, rkey.remote.key).store(rkey.value, Ordering::Release);
+        assert!(rkey.is_live(&view(identity)) && !rkey.is_live(&view(identity ^ 1)));
         rkey.bind(&view(identity), lent(SIZE, true)).unwrap();
         assert!(rkey.pointer(rkey.remote.base).is_ok());
+        assert_eq!((reach(), rkey.window().err()), (Ok(true), None));
+        live_word(&table, rkey.remote.key).store(0, Ordering::Release);
+        assert_eq!(reach(), Err(Error::INVALID_PARAM), "its registration has ended");
     }
 }
