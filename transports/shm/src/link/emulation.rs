@@ -677,6 +677,15 @@ mod tests {
             assert_eq!(get(base, 8, false), Err(BlockedOn::Response));
             far.serve(&near, &channel);
         }
+        // A message that came behind the answer is younger.
+        assert_eq!(get(base, 2, true), Err(BlockedOn::Response));
+        far.serve(&near, &channel);
+        assert!(near.has_just_answered(&channel));
+        assert!(far.rings.sender.send_inline(3, 8, |_| ()).is_ok());
+        assert!(channel.rings.receiver.next(&mut [0; BODY_WORDS]).unwrap().is_some());
+        assert!(near.has_answer() && !near.has_just_answered(&channel));
+        assert_eq!(get(base, 2, true), Err(BlockedOn::Response));
+        far.serve(&near, &channel);
         // Without a call for some time they are too old.
         assert_eq!(get(base, 4, true), Err(BlockedOn::Response));
         far.serve(&near, &channel);
@@ -709,7 +718,10 @@ mod tests {
             assert!(turns < 1000, "it does not end");
         }
         assert!(turns > 2, "all of it had room");
-        assert!(near.has_room(), "another one could begin");
+        assert!(
+            near.has_room() && !near.is_idle(),
+            "another one could begin, and the last piece is not there"
+        );
         far.serve(&near, &channel);
         assert!(near.is_idle() && near.flush(5, None) == Ok(Outcome::Done));
         assert!(target.end() == data, "other bytes arrived");
@@ -721,6 +733,18 @@ mod tests {
         let target = Registered::new(vec![7; 8]);
         let work = PendingWork::default();
         let (channel, near, far) = ends_with(&work);
+        // A put is acknowledged when the requests that came with it are carried out.
+        let put = far.emulation.initiator.put(&target.key, target.key.base, 8).unwrap();
+        let mut frame = [0; MAX_REQUEST];
+        let length = put.write(&mut frame);
+        near.receive(&channel, tag::REQUEST, &[&frame[..length], &[9; 8]].concat()).unwrap();
+        assert!(near.has_work() && work.has(source::CHANNEL) && !far.rings.has_message());
+        near.resume(&channel);
+        assert!(!near.has_work() && far.rings.has_message(), "it is not acknowledged");
+        assert!(
+            far.rings.receiver.next(&mut [0; BODY_WORDS]).unwrap().is_some_and(|it| it.tag == tag::ANSWER)
+        );
+        work.lower(source::CHANNEL);
         let put = far.emulation.initiator.put(&target.key, target.key.base, 8).unwrap();
         let get = Request { opcode: Opcode::Get, ..put };
         let mut frame = [0; MAX_REQUEST];

@@ -363,6 +363,39 @@ mod tests {
     }
 
     #[test]
+    fn the_process_at_the_other_end_has_to_be_that_of_the_address_if_it_is_known() {
+        let flags = rustix::net::SocketFlags::CLOEXEC | rustix::net::SocketFlags::NONBLOCK;
+        let (kind, family) = (rustix::net::SocketType::SEQPACKET, rustix::net::AddressFamily::UNIX);
+        let (socket, _peer) = rustix::net::socketpair(family, kind, flags, None).unwrap();
+        let own = Credentials { pid: std::process::id(), uid: credentials().effective_uid };
+        let admitted = |process| identity().admit(socket.as_fd(), process);
+        let named = |pid, uid| Some(ProcessName { pid, uid });
+        for right in [None, named(own.pid, None), named(own.pid, Some(own.uid))] {
+            assert_eq!(admitted(right), Ok(own), "{right:?}");
+        }
+        for wrong in [named(own.pid + 1, None), named(own.pid, Some(own.uid + 1))] {
+            let reason = admitted(wrong).unwrap_err();
+            assert!(reason.contains("most likely ended"), "{reason}");
+        }
+    }
+
+    #[test]
+    fn a_reason_of_any_length_is_sent_to_a_peer_that_is_refused() {
+        let flags = rustix::net::SocketFlags::CLOEXEC | rustix::net::SocketFlags::NONBLOCK;
+        let (kind, family) = (rustix::net::SocketType::SEQPACKET, rustix::net::AddressFamily::UNIX);
+        for (length, sent) in [(0, 0), (256, 256), (257, 256), (5000, 256)] {
+            let (socket, peer) = rustix::net::socketpair(family, kind, flags, None).unwrap();
+            identity().refuse(socket.as_fd(), &"x".repeat(length));
+            let mut buffer = [0; MAX_CONTROL];
+            let Received::Message(received, _) = socket::receive(peer.as_fd(), &mut buffer) else {
+                panic!("nothing is sent")
+            };
+            let (kind, words) = wire::parse_control(&buffer[..received]).unwrap();
+            assert_eq!((kind, words.len()), (Control::Refusal, sent));
+        }
+    }
+
+    #[test]
     fn a_hello_is_checked_before_anything_of_it_is_mapped() {
         said(|_| {}, 0).unwrap();
         let refused = |words: &str, change: fn(&mut Hello)| {

@@ -44,3 +44,23 @@ impl PendingWork {
         self.0.get() == 0
     }
 }
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn work_stays_until_it_is_done_and_all_that_share_it_see_it() {
+        let work = PendingWork::default();
+        let shared = work.clone();
+        assert!(work.is_empty() && !work.has(u8::MAX));
+        shared.raise(source::CHANNEL);
+        shared.raise(source::ROOM | source::FLUSH);
+        assert!(!work.is_empty() && work.has(source::CHANNEL) && work.has(source::ROOM | source::PENDING));
+        assert!(!work.has(source::PENDING | source::SEVERAL_ACTIVE));
+        work.lower(source::CHANNEL | source::PENDING);
+        assert!(!shared.has(source::CHANNEL) && shared.has(source::ROOM) && !shared.is_empty());
+        work.lower(source::ROOM | source::FLUSH);
+        assert!(shared.is_empty());
+    }
+}

@@ -287,6 +287,25 @@ mod tests {
     }
 
     #[test]
+    fn an_endpoint_address_begins_with_that_of_its_interface() {
+        let bytes: Vec<u8> = (0..EP_LENGTH as u8).collect();
+        assert_eq!(IfaceAddress::of_ep(&bytes), Ok(&bytes[..IFACE_LENGTH]));
+        assert!(IfaceAddress::of_ep(&bytes[1..]).is_err());
+    }
+
+    #[test]
+    fn a_directory_is_common_if_device_and_inode_are() {
+        let posix = own(Kind::Posix);
+        let common = Ok((Route::Directory, Some(Route::Abstract)));
+        assert_eq!(posix.routes_to(&posix), common);
+        for other in
+            [DeviceAddress { directory_device: 7, ..posix }, DeviceAddress { directory_inode: 7, ..posix }]
+        {
+            assert_eq!(posix.routes_to(&other), Ok((Route::Abstract, None)));
+        }
+    }
+
+    #[test]
     fn what_separates_two_interfaces_of_one_kind_and_machine_can_be_removed() {
         let posix = own(Kind::Posix);
         assert!(posix.is_beside(&DeviceAddress { net: 7, directory_inode: 8, ..posix }));

@@ -253,6 +253,29 @@ mod tests {
     }
 
     #[test]
+    fn what_brings_the_slow_path_or_the_epoch_forward_does_so_and_puts_neither_off() {
+        let schedule = fast(1024);
+        schedule.set_slow_path(10);
+        schedule.slow_path_within(50);
+        schedule.slow_path_within(3);
+        schedule.slow_path_within(7);
+        assert_eq!(until_slow_path(&schedule), 3);
+        schedule.set_slow_path(10);
+        assert!(!schedule.is_epoch_due());
+        schedule.begin_epoch_now();
+        assert!(
+            schedule.count_call() && schedule.look() && schedule.is_epoch_due(),
+            "the next call begins one"
+        );
+        schedule.set_epoch(3);
+        let are_due = [(); 3].map(|()| {
+            schedule.count_call();
+            schedule.is_epoch_due()
+        });
+        assert_eq!(are_due, [false, false, true], "after three calls");
+    }
+
+    #[test]
     fn the_first_message_is_received_alone_and_those_of_a_burst_together() {
         let schedule = fast(1024);
         schedule.set_slow_path(64);

@@ -141,6 +141,79 @@ fn requests(peer: &OwnedFd) -> usize {
     .count()
 }
 
+/// The sender must use full barriers unless both processes have registered for those of the other.
+#[test]
+fn a_welcome_says_which_barriers_are_needed_and_whose_line_is_used() {
+    for (heavy_barrier, shares) in [(0, 0), (1, 0), (1, 3)] {
+        let channel = channel();
+        let peer = connected(&channel, credentials().effective_uid);
+        let (side, fds) = facts(new_doorbell().unwrap().1);
+        let welcome = Welcome { from: Side { heavy_barrier, ..side }, shares, reserved: 0 };
+        let message = wire::control(Control::Welcome, welcome.as_bytes());
+        socket::send(peer.as_fd(), &message, &fds.each_ref().map(AsFd::as_fd)).unwrap();
+        channel.poll_welcome();
+        assert!(channel.view().is_some_and(|view| view.identity == registry().unwrap().identity()));
+        assert_eq!((channel.shares.get(), channel.work.has(source::CHANNEL)), (shares, shares != 0));
+        // The first word of the second ring is that in which this side, its receiver, reports how far it is.
+        // SAFETY: inside the mapping.
+        let credit = unsafe { channel.memory.base().add(FIRST_BYTES) };
+        // SAFETY: as above, and aligned.
+        let credit = unsafe { credit.cast::<u64>().read_volatile() };
+        let is_fenced = credit & 2 != 0;
+        assert_eq!(is_fenced, !(heavy_barrier == 1 && register_heavy_barrier()), "heavy: {heavy_barrier}");
+    }
+}
+
+#[test]
+fn the_kernel_copies_nothing_where_that_is_switched_off() {
+    let channel = channel();
+    channel.forbid_cma();
+    welcomed(&channel);
+    let _peer = connected(&channel, credentials().effective_uid);
+    assert!(channel.cma().is_none());
+}
+
+/// Only the handlers' messages: what belongs to the transport is not looked for there.
+#[test]
+fn the_side_that_owns_the_line_sends_messages_there_and_its_own_in_the_ring() {
+    let pool = |stride| Pool { count: 2, stride };
+    let shape = Geometry { slots: 64, first: 8, small: pool(1024), bulk: pool(8128) };
+    let rings = PairLayout::new(shape, shape).unwrap();
+    let Segment { mapping, source } = Segment::new(&Origin::Memfd, rings.size(), false).unwrap();
+    let Source::File(fd) = source else { panic!("a memfd is a file") };
+    let same = Arc::new(Mapping::file(fd.as_fd(), rings.size(), true).unwrap());
+    let near = RingPair::new(&rings, &same, true);
+    let (side, fds) = facts(new_doorbell().unwrap().1);
+    let peer = Peer::new(side, &fds).unwrap();
+    let shared = (PendingWork::default(), Rc::new(SegmentCache::new(0, 0)));
+    let channel = Channel::accepted(0, &rings, mapping, peer, shared);
+    for (tag, is_in_line) in [(tag::REQUEST, false), (tag::NOTHING, false), (31, true)] {
+        channel.send(tag, 300, |_| ()).unwrap();
+        assert_eq!((near.receiver.has_message(), near.has_message()), (!is_in_line, true), "tag {tag}");
+        let message = near.next(&mut [0; BODY_WORDS]).unwrap().unwrap();
+        let Delivery::Block { place, index, length: 300 } = message.data else { panic!("{message:?}") };
+        assert_eq!(message.tag, tag);
+        near.receiver.release(place, index);
+    }
+}
+
+#[test]
+fn a_segment_is_writable_where_the_peer_says_so_and_nothing_is_mapped_for_an_empty_one() {
+    for (length, is_writable, expected) in [(8192, 0, Some(false)), (8192, 1, Some(true)), (0, 1, None)] {
+        let (channel, peer) = cached(&Rc::new(SegmentCache::new(0, 0)));
+        assert_eq!(channel.segment((3, 5), 8192).unwrap_err(), BlockedOn::Segment(3));
+        let Source::File(memory) = Segment::new(&Origin::Memfd, 8192, false).unwrap().source else {
+            panic!("a memfd is a file")
+        };
+        let reply = wire::SegmentReply { key: 3, secret: 5, length, sysv_segment: -1, is_writable };
+        let message = wire::control(Control::SegmentReply, reply.as_bytes());
+        socket::send(peer.as_fd(), &message, &[memory.as_fd()]).unwrap();
+        assert!(channel.receive_control(Trust::SEALED) && channel.broken().is_none());
+        let segment = channel.segment((3, 5), 8192).unwrap();
+        assert_eq!(segment.map(|segment| segment.is_writable), expected);
+    }
+}
+
 #[test]
 fn what_fits_no_block_is_not_sent() {
     let channel = channel();
@@ -257,6 +330,7 @@ fn replied(channel: &Channel, peer: &OwnedFd, (key, secret): (u64, u64)) -> (usi
     assert_eq!(kind, Control::SegmentReply);
     let reply: wire::SegmentReply = wire::body(body).unwrap();
     assert_eq!((reply.key, reply.secret), (key, secret));
+    assert_eq!(reply.is_writable, u32::from(reply.length != 0), "peers may write to all that is lent here");
     (fds.len(), reply.length, reply.sysv_segment)
 }
 
