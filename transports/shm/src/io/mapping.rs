@@ -95,37 +95,39 @@ impl Drop for Mapping {
 mod tests {
     use std::os::fd::AsFd;
 
+    use rustix::fs::{MemfdFlags, fstat, ftruncate, memfd_create};
+
     use super::Mapping;
-    use crate::io::{Origin, Segment, Source};
 
     #[test]
     fn memory_that_is_given_back_is_gone_for_all_and_its_neighbours_stay() {
         const PAGE: usize = 4096;
-        let segment = Segment::new(&Origin::Memfd, 4 * PAGE, false).unwrap();
-        let Source::File(fd) = &segment.source else { panic!("a memfd is a file") };
-        let other = Mapping::file(fd.as_fd(), 4 * PAGE, true).unwrap();
+        let file = memfd_create("given back", MemfdFlags::CLOEXEC).unwrap();
+        ftruncate(&file, 4 * PAGE as u64).unwrap();
+        let [mapping, other] = [(); 2].map(|()| Mapping::file(file.as_fd(), 4 * PAGE, true).unwrap());
         let byte = |mapping: &Mapping, page: usize| {
             // SAFETY: inside the mapping.
             unsafe { mapping.base().add(page * PAGE) }
         };
         for page in 0..4 {
             // SAFETY: the mapping is this test's alone.
-            unsafe { byte(&segment.mapping, page).write_volatile(7) };
+            unsafe { byte(&mapping, page).write_volatile(7) };
         }
-        let blocks = || rustix::fs::fstat(fd).unwrap().st_blocks as usize * 512;
+        let blocks = || fstat(&file).unwrap().st_blocks as usize * 512;
         assert_eq!(blocks(), 4 * PAGE);
-        segment.mapping.give_back(PAGE..3 * PAGE);
+        mapping.give_back(PAGE..3 * PAGE);
         assert_eq!(blocks(), 2 * PAGE, "the system has it still");
         // SAFETY: as above.
         let found = [0, 1, 2, 3].map(|page| unsafe { byte(&other, page).read_volatile() });
         assert_eq!(found, [7, 0, 0, 7]);
-        segment.mapping.give_back(4 * PAGE..4 * PAGE);
+        mapping.give_back(4 * PAGE..4 * PAGE);
     }
 
     #[test]
     #[should_panic(expected = "pages.end <= self.length")]
     fn nothing_behind_a_mapping_is_given_back() {
-        let segment = Segment::new(&Origin::Memfd, 4096, false).unwrap();
-        segment.mapping.give_back(0..8192);
+        let file = memfd_create("short", MemfdFlags::CLOEXEC).unwrap();
+        ftruncate(&file, 4096).unwrap();
+        Mapping::file(file.as_fd(), 4096, true).unwrap().give_back(0..8192);
     }
 }
