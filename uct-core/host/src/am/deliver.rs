@@ -39,7 +39,7 @@ impl Iface {
     /// Offers long messages of the id to `placer`, in place of an earlier one and its id. What has begun is known to the earlier one alone: the new one
     /// is asked for names that it does not know.
     ///
-    /// Of the transports that come with this library `tcp` offers messages of some kilobytes and more, once it has seen one; others have each message
+    /// Of the transports that come with this library `tcp` offers messages of 48 KiB and more, once it has seen one; others have each message
     /// whole in memory before anybody can say where it goes.
     pub fn set_am_placer(&self, id: AmId, placer: Rc<dyn Placer>) {
         self.inner.handlers.placer().set(1 << id.get(), Some(placer));
