@@ -307,3 +307,137 @@ fn the_old_value_of_an_atomic_has_the_bytes_of_its_width_or_is_no_answer() {
         assert_eq!(old, expected.unwrap_or(0));
     }
 }
+
+/// A put of 8 bytes, and behind it a get of all of this memory that is wholly requested; the peer's answers to the get.
+fn answers_behind_a_put(
+    pair: &mut Pair,
+    memory: &mut [u64],
+    destination: Destination,
+    host: &mut Host,
+) -> Vec<Vec<u8>> {
+    let length = memory.len() * 8;
+    let (_region, key, address) = pair.register(memory, MemoryAccess::all());
+    pair.put(&key, address, &memory[0].to_le_bytes(), Notify::Nobody);
+    pair.initiator.get(7, destination, length, &key, address, host.completion().into()).unwrap();
+    pump(pair);
+    let mut answers = Vec::new();
+    while let Some(request) = pair.requests.pop_front() {
+        answers.extend(
+            pair.target.serve(&pair.regions, &pair.accessor, &request).unwrap().map(|answer| answer.to_vec()),
+        );
+    }
+    answers
+}
+
+#[test]
+fn data_of_a_response_are_received_where_they_belong() {
+    let mut pair = Pair::new();
+    let (mut memory, mut here) = ([1, 2, 3, 4, 5], [0xEE_u8; 40]);
+    let (start, mut host) = (NonNull::new(here.as_mut_ptr()).unwrap(), Host::new());
+    let answers = answers_behind_a_put(&mut pair, &mut memory, place(&mut here), &mut host);
+    assert_eq!(answers.iter().map(Vec::len).collect::<Vec<_>>(), [32, 32, 24]);
+    let (mut offset, ends) = (0, [0, 0, 1]);
+    for (number, answer) in answers.iter().enumerate() {
+        // Of the first 15 bytes no response is known; all others are a part of it.
+        for come in 0..=answer.len() {
+            let arriving = pair.initiator.arriving(&answer[..come], answer.len());
+            let Some((arriving, data)) = arriving else {
+                assert!(come < RESPONSE_HEADER, "response {number}, {come} bytes");
+                continue;
+            };
+            assert_eq!(arriving.length(), answer.len() - RESPONSE_HEADER);
+            assert_eq!(data, &answer[RESPONSE_HEADER..come]);
+            assert_eq!(
+                pair.initiator.place(&arriving).map(|place| place.addr().get() - start.addr().get()),
+                Some(offset)
+            );
+        }
+        let (arriving, data) = pair.initiator.arriving(answer, answer.len()).unwrap();
+        // SAFETY: the place is for all data of the response.
+        unsafe {
+            pair.initiator
+                .place(&arriving)
+                .unwrap()
+                .copy_from_nonoverlapping(NonNull::from(data).cast(), data.len())
+        };
+        assert_eq!(pair.initiator.arrived(&arriving), Ok(ends[number]));
+        offset += data.len();
+    }
+    assert_eq!((host.result(), pair.initiator.is_idle()), (Some(Status::OK), true));
+    assert_eq!(here[..], memory.map(u64::to_ne_bytes).concat()[..]);
+}
+
+#[test]
+fn what_is_not_the_next_data_of_a_get_has_no_place() {
+    let arrives = |pair: &Pair, answer: &[u8]| pair.initiator.arriving(answer, answer.len()).is_some();
+    let answer = |kind, sequence, status, length: usize| {
+        let response = Response { kind, sequence, status, length: length as u32 };
+        [&response.header()[..], &vec![0; length]].concat()
+    };
+    let (mut pair, mut memory, mut here, mut host) = (Pair::new(), [1, 2, 3, 4, 5], [0xEE; 40], Host::new());
+    let answers = answers_behind_a_put(&mut pair, &mut memory, place(&mut here), &mut host);
+    assert!(arrives(&pair, &answers[0]));
+    // The put is request 1, the get 2 to 4, of 16 bytes each but the last one.
+    for sequence in 0..8 {
+        let data = answer(ResponseKind::Data, sequence, Status::OK, 16);
+        assert_eq!(arrives(&pair, &data), (2..=4).contains(&sequence), "request {sequence}");
+    }
+    for length in [0, 8, 15, 17, 24] {
+        assert!(!arrives(&pair, &answer(ResponseKind::Data, 2, Status::OK, length)), "{length} bytes");
+    }
+    for (kind, status) in [
+        (ResponseKind::Acknowledgement, Status::OK),
+        (ResponseKind::Value, Status::OK),
+        (ResponseKind::Error, Status::OUT_OF_RANGE),
+    ] {
+        assert!(!arrives(&pair, &answer(kind, 2, status, 16)), "{kind:?}");
+    }
+    // Its length is not that of the frame, or more has come than it has.
+    assert!(pair.initiator.arriving(&answers[0], 31).is_none());
+    assert!(pair.initiator.arriving(&answers[0], 33).is_none());
+    assert!(pair.initiator.arriving(&[&answers[0][..], &[0]].concat(), 32).is_none());
+    let (arriving, _) = pair.initiator.arriving(&answers[0], 32).unwrap();
+    pair.initiator.cancel(7, Error::CANCELED);
+    assert!(pair.initiator.place(&arriving).is_none() && !arrives(&pair, &answers[0]), "it was given up");
+}
+
+#[test]
+fn a_get_that_was_refused_in_part_or_goes_to_several_places_has_no_place() {
+    let (mut pair, mut memory, mut here, mut host) = (Pair::new(), [1, 2, 3, 4, 5], [0xEE; 40], Host::new());
+    let answers = answers_behind_a_put(&mut pair, &mut memory, place(&mut here), &mut host);
+    let refusal =
+        Response { kind: ResponseKind::Error, sequence: 2, status: Status::OUT_OF_RANGE, length: 0 };
+    assert_eq!(pair.initiator.answer(&refusal.header()), Ok(0), "others of it are outstanding");
+    assert!(pair.initiator.arriving(&answers[1], answers[1].len()).is_none());
+
+    let (mut pair, mut blocks, mut host) = (Pair::new(), [[0xEE_u8; 20]; 2], Host::new());
+    let entries = blocks.each_mut().map(|block| uct_abi::UctIov {
+        buffer: block.as_mut_ptr().cast(),
+        length: 20,
+        memh: std::ptr::null_mut(),
+        stride: 0,
+        count: 1,
+    });
+    // SAFETY: entries and blocks outlive the get.
+    let destination = unsafe { Destination::of_iov(crate::Iov::new(entries.as_ptr(), entries.len())) };
+    let answers = answers_behind_a_put(&mut pair, &mut memory, destination, &mut host);
+    for answer in &answers {
+        assert!(pair.initiator.arriving(answer, answer.len()).is_none());
+        pair.initiator.answer(answer).unwrap();
+    }
+    assert_eq!(host.result(), Some(Status::OK));
+    assert_eq!(blocks.as_flattened(), memory.map(u64::to_ne_bytes).as_flattened());
+}
+
+#[test]
+fn a_place_is_inside_its_block_to_the_last_byte() {
+    let mut block = [0_u8; 10];
+    let (start, destination) = (block.as_mut_ptr().addr(), place(&mut block));
+    for offset in 0..12 {
+        for length in 0..12 {
+            let place = destination.place(offset, length).map(|place| place.addr().get() - start);
+            assert_eq!(place, (offset + length <= 10).then_some(offset), "{length} bytes from {offset}");
+        }
+    }
+    assert_eq!(destination.place(1, usize::MAX), None);
+}
