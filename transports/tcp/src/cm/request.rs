@@ -136,6 +136,7 @@ mod tests {
         let mut places: Vec<Place> = (0..3).map(|number| admit(number, one).unwrap().0).collect();
         places.iter().for_each(Place::keep);
         assert!(admit(3, one).is_none(), "three quarters of four");
+        assert_eq!(pending.give_way(), None, "all have said something");
         let (silent, goes) = admit(4, other).unwrap();
         assert!(goes.is_none() && !pending.has_room(), "a silent client gets a moment");
         let (heard, goes) = admit(5, other).unwrap();
@@ -144,6 +145,9 @@ mod tests {
         assert!(!pending.has_room());
         places.remove(0);
         drop(silent);
-        assert!(pending.has_room() && admit(6, one).is_some());
+        assert!(pending.has_room());
+        let (last, _) = admit(6, one).unwrap();
+        assert_eq!((pending.give_way(), pending.give_way()), (Some(6), None), "the silent one goes once");
+        drop(last);
     }
 }
