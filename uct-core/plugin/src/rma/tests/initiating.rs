@@ -441,3 +441,30 @@ fn a_place_is_inside_its_block_to_the_last_byte() {
     }
     assert_eq!(destination.place(1, usize::MAX), None);
 }
+
+#[test]
+fn an_answer_to_what_is_behind_a_get_does_not_end_it_without_its_data() {
+    let (mut pair, mut memory, mut here, mut host) = (Pair::new(), [1, 2, 3, 4, 5], [0xEE; 40], Host::new());
+    let answers = answers_behind_a_put(&mut pair, &mut memory, place(&mut here), &mut host);
+    let acknowledgement =
+        Response { kind: ResponseKind::Acknowledgement, sequence: 5, status: Status::OK, length: 0 };
+    let (_region, key, address) = pair.register(&mut memory, MemoryAccess::all());
+    pair.put(&key, address, &[1; 8], Notify::Nobody);
+    for answer in &answers[..2] {
+        assert_eq!(pair.initiator.answer(answer), Ok(0));
+    }
+    assert_eq!(pair.initiator.answer(&acknowledgement.header()), Err(Malformed("a response is missing")));
+    assert_eq!(host.result(), None);
+}
+
+#[test]
+fn a_get_of_nothing_ends_with_its_own_answer_and_no_earlier() {
+    let (mut pair, mut memory, mut host) = (Pair::new(), [1], Host::new());
+    let (_region, key, address) = pair.register(&mut memory, MemoryAccess::all());
+    pair.put(&key, address, &[2; 8], Notify::Nobody);
+    pair.initiator.get(7, place(&mut []), 0, &key, address, host.completion().into()).unwrap();
+    answer_one(&mut pair);
+    assert_eq!((host.result(), pair.initiator.is_idle()), (None, false), "it was not requested yet");
+    pair.settle();
+    assert_eq!((host.result(), pair.initiator.is_idle()), (Some(Status::OK), true));
+}
