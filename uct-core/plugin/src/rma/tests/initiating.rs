@@ -419,7 +419,9 @@ fn a_get_that_was_refused_in_part_or_goes_to_several_places_has_no_place() {
         count: 1,
     });
     // SAFETY: entries and blocks outlive the get.
-    let destination = unsafe { Destination::of_iov(crate::Iov::new(entries.as_ptr(), entries.len())) };
+    let iov = unsafe { crate::Iov::new(entries.as_ptr(), entries.len()) };
+    // SAFETY: as above.
+    let destination = unsafe { Destination::of_iov(iov) };
     let answers = answers_behind_a_put(&mut pair, &mut memory, destination, &mut host);
     for answer in &answers {
         assert!(pair.initiator.arriving(answer, answer.len()).is_none());
