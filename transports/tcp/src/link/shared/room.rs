@@ -126,5 +126,6 @@ mod tests {
     fn by_default_one_source_cannot_take_all() {
         let limits = limits(0, 0);
         assert!(limits.most < descriptors::limit() && limits.most_of_source < limits.most);
+        assert!(limits.most > descriptors::limit() / 4 * 3, "most of the descriptors are for connections");
     }
 }

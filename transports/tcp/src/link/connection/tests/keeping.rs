@@ -88,3 +88,23 @@ fn a_message_is_copied_only_where_a_kept_one_leaves_no_room_for_its_headroom() {
         assert_eq!(second_from_first(headroom, first, false), in_place, "headroom {headroom}");
     }
 }
+
+#[test]
+fn copies_of_messages_share_a_buffer_while_it_has_room() {
+    const BUFFER: usize = 16 << 10;
+    const HEADROOM: usize = 1000;
+    let bed = Bed::with_headroom(&[("rx_seg_size", "16k")], HEADROOM);
+    let places = keep(&bed, HEADROOM, |_| true);
+    bed.write(&(0..40).flat_map(|number| frame(1, &[number; 24])).collect::<Vec<_>>());
+    // The first one is where it was received, and leaves no room for the headroom of those behind it.
+    let places = places.take();
+    let mut buffers: Vec<_> = places[1..=28].iter().map(|(place, _)| place.addr() / BUFFER).collect();
+    buffers.dedup();
+    assert!(!buffers.contains(&(places[0].0.addr() / BUFFER)));
+    // A buffer has room for 13 of them, with their heads.
+    assert!((2..=3).contains(&buffers.len()), "28 copies are in {} buffers", buffers.len());
+    for (number, place) in places.into_iter().enumerate() {
+        let kept = give_back(&bed, place, HEADROOM);
+        assert_eq!(kept, [[MARK; HEADROOM].as_slice(), &[number as u8; 24]].concat(), "message {number}");
+    }
+}

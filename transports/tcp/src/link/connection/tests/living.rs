@@ -323,3 +323,28 @@ fn remote_memory_is_served_by_peers_that_say_so() {
         assert_eq!(bed.conn.serves_rma(), features != 0);
     }
 }
+
+#[test]
+fn connections_count_for_their_source_until_they_end_and_under_the_number_that_they_have() {
+    let bed = Bed::new(&[("max_connections", "8"), ("max_connections_per_source", "2")]);
+    let shared = &bed.iface.shared;
+    let address = std::net::IpAddr::from([10, 0, 0, 1]);
+    let source = ucs::admission::Source::of(address);
+    let is_free = || {
+        let vacancy = shared.vacancy(address, false, std::time::Duration::ZERO, |_| false);
+        matches!(vacancy, ucs::admission::Vacancy::Free)
+    };
+    let [first, second, third] = [1, 2, 3].map(|peer| bed.iface.table.add(peer, 1, None).unwrap().id());
+    shared.note_accepted(first, address);
+    assert!(is_free());
+    assert!(shared.leave_to_peer(second, source) && shared.leave_to_peer(second, source));
+    assert!(!is_free(), "a connection that is left to its peer counts, and once");
+    assert!(!shared.leave_to_peer(third, source));
+    shared.note_taken_over(first, third);
+    shared.stop_counting(first);
+    assert!(!is_free(), "it has another number now");
+    shared.stop_counting(third);
+    assert!(is_free());
+    shared.note_accepted(first, address);
+    assert!(!is_free());
+}

@@ -320,3 +320,43 @@ fn only_what_is_answered_waits_above_the_limit_of_answers() {
     bed.write(&frame(control::PONG, &[]));
     assert!(!bed.conn.is_held());
 }
+
+#[test]
+fn those_behind_a_connection_that_ends_while_it_waits_for_room_are_served_at_once() {
+    let bed = Bed::new(&[("rx_seg_size", "16k"), ("max_message", "64k"), ("max_announced", "128k")]);
+    let [one, other] =
+        [(1, 65_568), (2, 50_000)].map(|(source, bytes)| take_room(&bed.iface, source, bytes).expect("room"));
+    bed.write(&frame(2, &pattern(30_000))[..1008]);
+    assert!(bed.conn.is_held() && take_room(&bed.iface, 3, 10_000).is_none(), "it is behind the message");
+    bed.conn.fail(&bed.iface.shared, Error::CANCELED, "it has to");
+    bed.progress();
+    let last = take_room(&bed.iface, 3, 15_000).expect("nobody waits, and there is room");
+    [one, other, last].into_iter().for_each(|room| bed.iface.shared.give_room(room));
+}
+
+#[test]
+fn a_stalled_message_ends_its_connection_if_others_can_have_its_room_and_only_then() {
+    let bed = Bed::new(&[
+        ("rx_seg_size", "16k"),
+        ("max_message", "64k"),
+        ("max_announced", "256k"),
+        ("max_announced_per_source", "64k"),
+    ]);
+    let (table, shared) = (&bed.iface.table, &bed.iface.shared);
+    let later = |seconds| ucs::clock::ticks() + ucs::clock::duration_to_ticks(Duration::from_secs(seconds));
+    let rooms = [1, 2, 3].map(|source| take_room(&bed.iface, source, 65_568).expect("room"));
+    bed.write(&frame(2, &pattern(30_000))[..1008]);
+    assert!(bed.conn.is_stalled(later(60)));
+    let look = |seconds| {
+        let again = table.tick_announced(shared, later(seconds));
+        bed.progress();
+        (again != ucs::clock::Deadline::NEVER, bed.failure())
+    };
+    assert_eq!(look(60), (false, None), "nobody waits");
+    assert!(take_room(&bed.iface, 1, 65_568).is_none());
+    assert_eq!(look(120), (true, None), "who waits has too much itself");
+    assert!(take_room(&bed.iface, 4, 65_568).is_none());
+    assert_eq!(look(0), (true, None), "it is not stalled yet");
+    assert_eq!(look(180), (true, Some(Error::ENDPOINT_TIMEOUT)));
+    rooms.into_iter().for_each(|room| shared.give_room(room));
+}
