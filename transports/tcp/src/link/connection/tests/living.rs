@@ -348,3 +348,44 @@ fn connections_count_for_their_source_until_they_end_and_under_the_number_that_t
     shared.note_accepted(first, address);
     assert!(!is_free());
 }
+
+#[test]
+fn what_a_peer_sent_before_it_takes_nothing_any_more_is_delivered_ahead_of_the_failure() {
+    let bed = Bed::new(&[("rx_seg_size", "16k")]);
+    let sent = (0..10).flat_map(|number| frame(number, &pattern(5000))).collect::<Vec<_>>();
+    (&bed.peer).write_all(&sent).unwrap();
+    bed.peer.shutdown(std::net::Shutdown::Read).unwrap();
+    bed.iface.shared.next_epoch();
+    assert_eq!(bed.send(1, b"into the void"), Err(Error::NO_RESOURCE));
+    bed.iface.advance();
+    let came: Vec<_> = bed.messages().into_iter().map(|(id, message)| (id, message.len())).collect();
+    assert_eq!(came, (0..10).map(|number| (number, 5000)).collect::<Vec<_>>());
+    assert_eq!(bed.failure(), Some(Error::from_errno(libc::EPIPE)));
+}
+
+#[test]
+fn what_a_handler_sends_leaves_in_the_same_progress() {
+    let bed = Bed::new(&[]);
+    let (iface, conn) = (Rc::clone(&bed.iface), Rc::clone(&bed.conn));
+    bed.on_message(move |_, _| {
+        for answer in [b"first", b"other"] {
+            let header = frame_header(4, answer.len()).to_ne_bytes();
+            conn.send_frame(&iface.shared, &header, &answer[..]).unwrap();
+        }
+    });
+    (&bed.peer).write_all(&frame(1, b"")).unwrap();
+    let round = (0..64).find(|_| {
+        bed.iface.advance();
+        !bed.inbox.messages.borrow().is_empty()
+    });
+    assert!(round.is_some());
+    assert_eq!(bed.read(), [frame(4, b"first"), frame(4, b"other")].concat());
+    *bed.inbox.handler.borrow_mut() = None;
+}
+
+#[test]
+fn each_endpoint_has_a_number_of_its_own() {
+    let bed = Bed::new(&[]);
+    let numbers = [(); 3].map(|()| bed.iface.shared.next_owner());
+    assert!(numbers[0] != numbers[1] && numbers[1] != numbers[2] && numbers[0] != numbers[2]);
+}
