@@ -191,6 +191,36 @@ pub(crate) mod tests {
         assert_eq!(socket.tcp_user_timeout().unwrap(), None);
     }
 
+    fn syn_count(socket: &Socket) -> i32 {
+        let (mut value, mut length) = (0, size_of::<i32>() as libc::socklen_t);
+        // SAFETY: the option is an int, for which there is room.
+        let answer = unsafe {
+            libc::getsockopt(
+                socket.as_raw_fd(),
+                libc::IPPROTO_TCP,
+                libc::TCP_SYNCNT,
+                (&raw mut value).cast(),
+                &raw mut length,
+            )
+        };
+        assert_eq!(answer, 0);
+        value
+    }
+
+    #[test]
+    fn a_socket_has_the_buffers_and_attempts_that_are_configured_and_otherwise_the_systems() {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let connected = |options: &Options| connect(listener.local_addr().unwrap(), None, options).unwrap();
+        let buffers =
+            |socket: &Socket| [socket.send_buffer_size(), socket.recv_buffer_size()].map(io::Result::unwrap);
+        let fresh = Socket::new(Domain::IPV4, Type::STREAM, Some(Protocol::TCP)).unwrap();
+        assert_eq!(syn_count(&connected(&with("auto"))), syn_count(&fresh));
+        let [sndbuf, rcvbuf] = [8192, 16_384].map(MemSize::new);
+        let socket = connected(&Options { sndbuf, rcvbuf, syn_cnt: 9, ..with("auto") });
+        // The system doubles them, for what it needs itself.
+        assert_eq!((buffers(&socket), syn_count(&socket)), ([16_384, 32_768], 9));
+    }
+
     #[test]
     fn bytes_are_counted_as_they_come() {
         use std::io::{Read, Write};

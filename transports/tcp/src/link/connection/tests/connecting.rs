@@ -133,7 +133,7 @@ fn answers_that_fit_no_question_end_the_connection_before_long() {
 
 #[test]
 fn a_peer_without_room_and_one_that_hangs_up_are_tried_again() {
-    let (bed, listener, mut stream, _) = introduced(&[]);
+    let (bed, listener, mut stream, _) = introduced(&[("connect_timeout", "100s")]);
     let full =
         Hello { kind: HelloKind::Refuse, refusal: Some(Refusal::Full), ..bed.hello(HelloKind::Accept) };
     stream.write_all(&full.write()).unwrap();

@@ -179,6 +179,7 @@ fn the_end_of_a_connection_ends_what_is_outstanding() {
     }
     bed.conn.queue.borrow_mut().push_vector(vector(&entries), 0, 1, sent.completion());
     bed.conn.flush_for(&bed.iface.shared, 1, flushed.completion()).unwrap();
+    assert!(bed.iface.shared.is_blocked() && !bed.iface.table.is_empty());
     bed.conn.fail(&bed.iface.shared, Error::IO_ERROR, "a test");
     let status = Some(Error::IO_ERROR.status().raw());
     assert_eq!((endings[0].status(), endings[1].status()), (status, status));

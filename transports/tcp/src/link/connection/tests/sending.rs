@@ -351,6 +351,7 @@ fn a_message_that_no_memory_is_left_for_is_refused_and_an_incomplete_one_ends_th
     assert_eq!(bed.conn.state(), State::Established, "progress ends it");
     bed.progress();
     assert_eq!(bed.failure(), Some(Error::NO_MEMORY));
+    assert!(bed.iface.shared.last_failure().contains("no memory for a send buffer"));
 
     let bed = Bed::without_memory();
     bed.iface.shared.next_epoch();
