@@ -1091,7 +1091,7 @@ typedef struct UctAmPlacer {
     // Where the bytes of the message from `offset` on go, and in `room` for how many of them; valid until the transport calls the host again
     // or returns to it. Null: these and all later ones are received to nowhere. Called before each receive.
     void *(*place)(void *argument, uint64_t arrival, size_t offset, size_t *room);
-    // All `length` bytes of the message have arrived. Not called if the connection ends before: whoever began has to learn that by its endpoint's failure.
+    // All `length` bytes of the message have arrived. Not called if the connection ends before: the failure of its endpoint reports that.
     void (*end)(void *argument, uint64_t arrival, size_t length);
 } UctAmPlacer;
 

@@ -62,7 +62,7 @@ pub struct UctAmPlacer {
             room: *mut usize,
         ) -> *mut c_void,
     >,
-    /// All `length` bytes of the message have arrived. Not called if the connection ends before: whoever began has to learn that by its endpoint's failure.
+    /// All `length` bytes of the message have arrived. Not called if the connection ends before: the failure of its endpoint reports that.
     pub end: Option<unsafe extern "C" fn(argument: *mut c_void, arrival: u64, length: usize)>,
 }
 

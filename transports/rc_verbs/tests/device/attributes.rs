@@ -66,7 +66,7 @@ fn an_interface_says_all_that_it_can_do() {
 fn completions_are_asked_for_as_seldom_as_the_settings_say() {
     let Some((_turn, names)) = devices() else { return };
     // One in so many, in a quarter of a send queue, and where few more fit into the queue of all.
-    for (keys, seldom) in [
+    for (keys, moderation) in [
         ([("tx_moderation", "5"), ("tx_queue_len", "64"), ("tx_cq_len", "4096")], 5),
         ([("tx_moderation", "64"), ("tx_queue_len", "64"), ("tx_cq_len", "4096")], 16),
         ([("tx_moderation", "1"), ("tx_queue_len", "64"), ("tx_cq_len", "4096")], 1),
@@ -78,7 +78,7 @@ fn completions_are_asked_for_as_seldom_as_the_settings_say() {
         let key = left.iface.memory_domain().unpack(&memory.packed_key().expect("a key")).expect("unpacked");
         for count in 1..=40 {
             near.ep.put_short(b"x", memory.address(), &key).expect("there is room");
-            assert_eq!(counter(&left, "tx_unsignaled"), count % seldom, "{keys:?}, put {count}");
+            assert_eq!(counter(&left, "tx_unsignaled"), count % moderation, "{keys:?}, put {count}");
         }
     }
     let context = context(&[("tx_moderation", "64"), ("tx_queue_len", "512"), ("tx_cq_len", "64")]);
