@@ -512,6 +512,13 @@ mod tests {
         }
     }
 
+    #[test]
+    fn a_packet_says_that_its_path_is_migrated_and_whether_it_is_solicited() {
+        let headers = Headers::new(Kind::Send, Part::Only, 1, Psn::new(0));
+        assert_eq!(encoded(&headers, &[1]).get(1), Some(&0x70));
+        assert_eq!(encoded(&Headers { is_solicited: true, ..headers }, &[]).get(1), Some(&0xc0));
+    }
+
     proptest! {
         #[test]
         fn any_bytes_are_a_packet_or_refused(bytes in proptest::collection::vec(any::<u8>(), 0..80)) {

@@ -77,3 +77,36 @@ pub fn damage(packet: &mut [u8], bit: usize) {
         packet[bit / 8] ^= 1 << (bit % 8);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn damage_changes_the_bit_that_was_drawn_and_no_other() {
+        for bit in 0..48 {
+            let mut packet = [0x5a; 3];
+            damage(&mut packet, bit);
+            let changed = packet.map(|byte| byte ^ 0x5a);
+            assert_eq!(changed.map(u8::count_ones).iter().sum::<u32>(), 1);
+            assert_eq!(changed[bit / 8 % 3], 1 << (bit % 8), "bit {bit}");
+        }
+        damage(&mut [], 7);
+    }
+
+    #[test]
+    fn a_rate_of_one_is_every_packet_and_a_rate_of_zero_none() {
+        let none = Faults::new(Rates { delay: (5, 5), ..Rates::default() }, 1).fate();
+        assert_eq!(none.copies, [Copy { is_late: false, delay: 5, damage: None }]);
+        let rates = Rates { duplicate: 1.0, reorder: 1.0, corrupt: 1.0, delay: (2, 4), ..Rates::default() };
+        let mut faults = Faults::new(rates, 1);
+        let mut delays = [0; 5];
+        for _ in 0..100 {
+            let copies = faults.fate().copies;
+            assert!(copies.len() == 2 && copies.iter().all(|copy| copy.is_late && copy.damage.is_some()));
+            copies.iter().for_each(|copy| delays[copy.delay as usize] += 1);
+        }
+        assert!(delays[..2] == [0, 0] && delays[2..].iter().all(|count| *count > 0), "{delays:?}");
+        assert_eq!(Faults::new(Rates { loss: 1.0, ..rates }, 1).fate(), Fate::default());
+    }
+}

@@ -1,10 +1,11 @@
 //! What fails, how it is told, and what the other side learns.
 
 use uct_ib_soft::engine::{
-    Access, Atomic, Capacity, Event, Piece, QpState, Refusal, SendData, SendKind, SendRequest, Status, Target,
+    Access, Atomic, Capacity, Config, Device, Event, Personality, Piece, QpConfig, QpKind, QpState, Refusal,
+    SendData, SendKind, SendRequest, Status, Target,
 };
 
-use crate::net::{MEMORY, Pair, SECOND, Setup, all_access, request};
+use crate::net::{MEMORY, Pair, SECOND, Setup, address, all_access, request};
 
 fn bytes(length: usize) -> SendData {
     SendData::Inline(vec![1; length])
@@ -314,4 +315,31 @@ fn a_read_into_memory_that_the_device_may_not_write_fails_here() {
     pair.post(0, request(1, SendKind::Read(pair.sides[1].target(0)), data)).expect("posted");
     assert_eq!(pair.wait(0).status, Status::LocalProtection);
     assert_eq!(pair.net.sent, sent, "the peer was not asked");
+}
+
+#[test]
+fn half_of_the_numbers_of_queue_pairs_are_never_in_use() {
+    let mut device = Device::new(Config {
+        addresses: vec![address(0)],
+        mtu: 4096,
+        personality: Personality::Specification,
+        first_qp: 5,
+        qp_bits: 4,
+    });
+    let (pd, cq) = (device.alloc_pd(), device.create_cq(8));
+    let capacity = Capacity { sends: 1, receives: 1, send_pieces: 1, receive_pieces: 1, inline: 0 };
+    let config = QpConfig {
+        kind: QpKind::Rc,
+        pd,
+        send_cq: cq,
+        receive_cq: cq,
+        srq: None,
+        capacity,
+        signals_all: false,
+    };
+    let numbers: Vec<u32> = (0..8).map(|_| device.create_qp(config).expect("a number is free")).collect();
+    assert_eq!(numbers, (5..13).collect::<Vec<_>>());
+    assert_eq!(device.create_qp(config), Err(Refusal::Full));
+    device.destroy_qp(numbers[3]).expect("it is there");
+    assert_eq!(device.create_qp(config), Ok(13), "a number rests before it is used again");
 }

@@ -111,3 +111,19 @@ fn the_timer_begins_anew_with_each_progress() {
     pair.idle(SECOND);
     assert_eq!(pair.net.sent, packets + packets / 128, "no timer is left");
 }
+
+#[test]
+fn no_more_is_under_way_without_an_answer_than_a_window() {
+    for (mtu, window) in [(1024, 128), (2048, 64), (4096, 32)] {
+        let mut setup = Setup::default();
+        setup.attributes.mtu = mtu;
+        let mut pair = setup.pair();
+        pair.net.is_cut = true;
+        let data = SendData::Pieces(pair.sides[0].pieces(0, MEMORY));
+        let write = SendKind::Write(pair.sides[1].target(0));
+        pair.post(0, request(1, write, data)).expect("posted");
+        // Less than the first timeout.
+        pair.idle(100_000);
+        assert_eq!(pair.net.sent, window, "packets of {mtu} bytes");
+    }
+}
