@@ -39,6 +39,23 @@ fn frames_larger_than_a_buffer_arrive_whole_with_what_lies_behind_them() {
 }
 
 #[test]
+fn a_frame_counts_once_however_long_it_is() {
+    let bed = Bed::new(&[("rx_seg_size", "16k")]);
+    for length in [8, 16_000, 40_001] {
+        let bytes = frame(2, &pattern(length));
+        let (mut written, mut count) = (0, 0);
+        for _ in 0..10_000 {
+            written += (&bed.peer).write(&bytes[written..]).unwrap_or(0);
+            count += bed.iface.advance();
+            if bed.inbox.messages.borrow().len() == 1 {
+                break;
+            }
+        }
+        assert_eq!((bed.messages().len(), count), (1, 1), "{length} bytes");
+    }
+}
+
+#[test]
 fn progress_inside_a_handler_goes_on_with_what_has_arrived_and_with_what_comes_later() {
     let bed = Bed::new(&[]);
     let (iface, peer) = (Rc::clone(&bed.iface), bed.peer.try_clone().unwrap());
