@@ -246,6 +246,7 @@ mod tests {
         windows.grant_more(&peer, 0);
         assert_eq!(peer.grant(), 0);
         assert!(windows.lacks_buffers(&peer, 1) && peer.is_due());
+        assert!(!windows.lacks_buffers(&peer, 1000), "all that the window allows are there");
         windows.grant_more(&peer, 1);
         assert_eq!(peer.grant(), 1);
         windows.close(&peer);

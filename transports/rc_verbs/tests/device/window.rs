@@ -57,6 +57,27 @@ fn endpoints_that_have_ended_leave_their_buffers_to_new_ones() {
 }
 
 #[test]
+fn no_more_receive_buffers_are_made_than_permitted() {
+    let Some((_turn, names)) = devices() else { return };
+    let context = context(&[("fc_window", "128"), ("rx_max_bufs", "40")]);
+    let (left, right) =
+        (Side::new(&context, &names[0]), Side::new(&context, names.last().expect("a device")));
+    let links = connect(&left, &right);
+    for _ in 0..1000 {
+        links
+            .0
+            .send_with(|| {
+                left.worker.progress();
+                right.worker.progress();
+            })
+            .expect("a send");
+        let posted = counter(&right, "rx_posted");
+        assert!((1..=40).contains(&posted), "{posted}");
+    }
+    until(&left, &right, "the messages", || right.received.get() == 1000);
+}
+
+#[test]
 fn messages_that_take_turns_carry_all_grants() {
     let Some((_turn, names)) = devices() else { return };
     let context = context(&[]);
