@@ -170,7 +170,11 @@ impl Connection {
     ///
     /// Returns false if the connection has a sink already; it keeps that one.
     pub fn deliver_to(&self, sink: Rc<dyn Sink>) -> bool {
-        self.inner.conn.deliver_to(sink)
+        let is_taken = self.inner.conn.deliver_to(sink);
+        if is_taken {
+            self.inner.net.place_messages(&self.inner.iface);
+        }
+        is_taken
     }
 
     /// Gives the peer credit back for fragments that the sink has taken with [`Credit::Held`](super::Credit::Held): the sum of their

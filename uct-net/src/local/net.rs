@@ -73,6 +73,13 @@ pub struct Net {
 #[derive(Clone)]
 pub(crate) struct NetHandle(Rc<NetInner>);
 
+impl NetHandle {
+    /// Offers long messages of the interface to the sinks of their connections while they arrive.
+    pub(crate) fn place_messages(&self, iface: &Iface) {
+        iface.set_am_placer(AM_ID, Rc::new(Arrivals(Rc::downgrade(&self.0))));
+    }
+}
+
 impl Deref for NetHandle {
     type Target = NetInner;
 
@@ -172,7 +179,6 @@ impl Net {
         let inner = Rc::new_cyclic(|net: &Weak<NetInner>| {
             for iface in selector.ifaces() {
                 let net = Weak::clone(net);
-                iface.set_am_placer(AM_ID, Rc::new(Arrivals(Weak::clone(&net))));
                 iface.set_am_handler(AM_ID, move |message| {
                     if let Some(net) = net.upgrade() {
                         net.receive(message);
