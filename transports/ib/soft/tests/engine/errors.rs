@@ -1,8 +1,8 @@
 //! What fails, how it is told, and what the other side learns.
 
 use uct_ib_soft::engine::{
-    Access, Atomic, Capacity, Config, Device, Event, Personality, Piece, QpConfig, QpKind, QpState, Refusal,
-    SendData, SendKind, SendRequest, Status, Target,
+    Access, Atomic, Attributes, Capacity, Config, Device, Event, Mask, Path, Personality, Piece, QpConfig,
+    QpKind, QpState, Refusal, SendData, SendKind, SendRequest, Status, Target,
 };
 
 use crate::net::{MEMORY, Pair, SECOND, Setup, address, all_access, request};
@@ -264,7 +264,6 @@ fn a_reset_forgets_and_the_pair_connects_again() {
 
 #[test]
 fn draining_ends_what_was_begun_and_begins_nothing() {
-    use uct_ib_soft::engine::{Attributes, Mask};
     let mut pair = Setup::default().pair();
     let target = pair.sides[1].target(0);
     let qp = pair.sides[0].qp;
@@ -284,7 +283,6 @@ fn draining_ends_what_was_begun_and_begins_nothing() {
 
 #[test]
 fn transitions_need_their_attributes_and_take_no_others() {
-    use uct_ib_soft::engine::{Attributes, Mask};
     let mut pair = Setup::default().unconnected();
     let qp = pair.sides[0].qp;
     let device = pair.net.device(0);
@@ -342,4 +340,66 @@ fn half_of_the_numbers_of_queue_pairs_are_never_in_use() {
     assert_eq!(device.create_qp(config), Err(Refusal::Full));
     device.destroy_qp(numbers[3]).expect("it is there");
     assert_eq!(device.create_qp(config), Ok(13), "a number rests before it is used again");
+}
+
+#[test]
+fn the_largest_value_of_an_attribute_is_taken_and_one_more_is_not() {
+    let mut pair = Setup::default().unconnected();
+    pair.connect(0, &Setup::default().attributes, QpState::Init);
+    let qp = pair.sides[0].qp;
+    let device = pair.net.device(0);
+    let largest = Attributes {
+        state: QpState::ReadyToReceive,
+        path: Path { destination: address(1), source_index: 0 },
+        mtu: 4096,
+        destination_qp: (1 << 24) - 1,
+        min_rnr_timer: 31,
+        reads_in: 128,
+        ..Attributes::default()
+    };
+    let mask = Mask::PATH
+        | Mask::MTU
+        | Mask::DESTINATION_QP
+        | Mask::RECEIVE_PSN
+        | Mask::READS_IN
+        | Mask::MIN_RNR_TIMER;
+    for beyond in [
+        Attributes { path: Path { source_index: 1, ..largest.path }, ..largest },
+        Attributes { mtu: 8192, ..largest },
+        Attributes { mtu: 1000, ..largest },
+        Attributes { destination_qp: 1 << 24, ..largest },
+        Attributes { min_rnr_timer: 32, ..largest },
+        Attributes { reads_in: 129, ..largest },
+    ] {
+        assert_eq!(device.modify_qp(qp, &beyond, mask | Mask::STATE), Err(Refusal::Invalid), "{beyond:?}");
+        assert_eq!(device.state(qp), Some(QpState::Init));
+    }
+    assert_eq!(device.modify_qp(qp, &largest, mask | Mask::STATE), Ok(()));
+    let largest = Attributes {
+        state: QpState::ReadyToSend,
+        current_state: QpState::ReadyToReceive,
+        timeout: 31,
+        retry_count: 7,
+        rnr_retry: 7,
+        reads_out: 128,
+        ..largest
+    };
+    let mask = Mask::SEND_PSN | Mask::TIMEOUT | Mask::RETRY_COUNT | Mask::RNR_RETRY | Mask::READS_OUT;
+    let mask = mask | Mask::STATE | Mask::CURRENT_STATE;
+    for beyond in [
+        Attributes { current_state: QpState::Init, ..largest },
+        Attributes { timeout: 32, ..largest },
+        Attributes { retry_count: 8, ..largest },
+        Attributes { rnr_retry: 8, ..largest },
+        Attributes { reads_out: 129, ..largest },
+    ] {
+        assert_eq!(device.modify_qp(qp, &beyond, mask), Err(Refusal::Invalid), "{beyond:?}");
+        assert_eq!(device.state(qp), Some(QpState::ReadyToReceive));
+    }
+    assert_eq!(device.modify_qp(qp, &largest, mask), Ok(()));
+    let expected = Attributes { current_state: QpState::Reset, access: all_access(), ..largest };
+    assert_eq!(device.query_qp(qp).expect("it is there").0, &expected);
+    // Another state than the one that it is in by now.
+    let same = Attributes { state: QpState::ReadyToSend, ..largest };
+    assert_eq!(device.modify_qp(qp, &same, Mask::STATE | Mask::CURRENT_STATE), Err(Refusal::Invalid));
 }

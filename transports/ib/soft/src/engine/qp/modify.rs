@@ -194,3 +194,55 @@ impl Qp {
 
 /// Reads and atomics that a queue pair has in flight at most.
 pub const MAX_READS: u8 = 128;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mask(names: &str) -> Mask {
+        names.split_whitespace().map(|name| Mask::from_name(name).expect("a name")).collect()
+    }
+
+    #[test]
+    fn each_transition_needs_and_takes_what_the_specification_says() {
+        use QpKind::{Rc, Ud};
+        use QpState::{Error, Init, ReadyToReceive, ReadyToSend, Reset, SendQueueDrain, SendQueueError};
+        let initial = ["PKEY_INDEX PORT ACCESS", "PKEY_INDEX PORT QKEY"];
+        let receiving = "PATH MTU DESTINATION_QP RECEIVE_PSN READS_IN MIN_RNR_TIMER";
+        let sending = "SEND_PSN TIMEOUT RETRY_COUNT RNR_RETRY READS_OUT";
+        let running = "ACCESS MIN_RNR_TIMER ALTERNATE_PATH MIGRATION_STATE";
+        let drained = "ACCESS MIN_RNR_TIMER ALTERNATE_PATH MIGRATION_STATE PATH PKEY_INDEX TIMEOUT RETRY_COUNT RNR_RETRY \
+                       READS_OUT READS_IN";
+        let table = [
+            (Rc, Reset, Init, initial[0], ""),
+            (Ud, Reset, Init, initial[1], ""),
+            (Rc, Init, Init, "", initial[0]),
+            (Ud, Init, Init, "", initial[1]),
+            (Rc, Init, ReadyToReceive, receiving, "PKEY_INDEX ACCESS ALTERNATE_PATH"),
+            (Ud, Init, ReadyToReceive, "", "PKEY_INDEX QKEY"),
+            (Rc, ReadyToReceive, ReadyToSend, sending, running),
+            (Ud, ReadyToReceive, ReadyToSend, "SEND_PSN", "QKEY"),
+            (Rc, ReadyToSend, ReadyToSend, "", running),
+            (Ud, ReadyToSend, ReadyToSend, "", "QKEY"),
+            (Rc, ReadyToSend, SendQueueDrain, "", "TELLS_DRAINED"),
+            (Ud, ReadyToSend, SendQueueDrain, "", "TELLS_DRAINED"),
+            (Rc, SendQueueDrain, SendQueueDrain, "", drained),
+            (Ud, SendQueueDrain, SendQueueDrain, "", "PKEY_INDEX QKEY"),
+            (Rc, SendQueueDrain, ReadyToSend, "", running),
+            (Ud, SendQueueDrain, ReadyToSend, "", "QKEY"),
+            (Ud, SendQueueError, ReadyToSend, "", "QKEY"),
+        ];
+        let states = [Reset, Init, ReadyToReceive, ReadyToSend, SendQueueDrain, SendQueueError, Error];
+        for kind in [Rc, Ud] {
+            for (from, to) in states.iter().flat_map(|from| states.iter().map(|to| (*from, *to))) {
+                let row = table.iter().find(|row| (row.0, row.1, row.2) == (kind, from, to));
+                let row = row.map(|row| (mask(row.3), mask(row.4)));
+                let row = row.or(matches!(to, Reset | Error).then_some((Mask::empty(), Mask::empty())));
+                let expected = row.map(|(needed, taken)| {
+                    (needed | Mask::STATE, needed | taken | Mask::STATE | Mask::CURRENT_STATE)
+                });
+                assert_eq!(rules(kind, from, to), expected, "{kind:?} from {from:?} to {to:?}");
+            }
+        }
+    }
+}
