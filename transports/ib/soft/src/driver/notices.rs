@@ -127,6 +127,7 @@ mod tests {
         counts.wait();
         counts.take();
         counts.take();
+        assert_eq!(*lock(&counts.0.counts), (2, 0));
         let waiting = std::thread::spawn({
             let counts = counts.clone();
             move || counts.wait()
