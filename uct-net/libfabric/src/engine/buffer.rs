@@ -84,95 +84,83 @@ impl Buffer {
     }
 }
 
-/// The buffers of one operation, in order.
-#[derive(Clone, Copy, Debug)]
-pub struct Buffers {
-    parts: [Buffer; MAX_BUFFERS],
-    count: u32,
-    length: usize,
+/// The buffers of one operation, in order: mostly one.
+#[derive(Clone, Debug)]
+pub enum Buffers {
+    /// One.
+    One(Buffer),
+    /// Several, or none.
+    Several(Box<[Buffer]>),
 }
 
 impl Buffers {
-    /// No bytes.
-    pub const EMPTY: Buffers = Buffers { parts: [Buffer::EMPTY; MAX_BUFFERS], count: 0, length: 0 };
-
-    /// One buffer.
-    pub fn of(buffer: Buffer) -> Buffers {
-        Buffers {
-            parts: [buffer, Buffer::EMPTY, Buffer::EMPTY, Buffer::EMPTY],
-            count: 1,
-            length: buffer.length,
-        }
-    }
-
     /// `None` for more than [`MAX_BUFFERS`].
+    #[inline]
     pub fn new(buffers: &[Buffer]) -> Option<Buffers> {
-        if let [buffer] = buffers {
-            return Some(Buffers::of(*buffer));
+        match buffers {
+            [buffer] => Some(Buffers::One(*buffer)),
+            buffers => (buffers.len() <= MAX_BUFFERS).then(|| Buffers::Several(buffers.into())),
         }
-        let mut parts = [Buffer::EMPTY; MAX_BUFFERS];
-        parts.get_mut(..buffers.len())?.copy_from_slice(buffers);
-        let length = buffers.iter().map(Buffer::len).sum();
-        Some(Buffers { parts, count: buffers.len() as u32, length })
     }
 
     /// Bytes of all of them.
+    #[inline]
     pub fn len(&self) -> usize {
-        self.length
+        match self {
+            Buffers::One(buffer) => buffer.length,
+            Buffers::Several(buffers) => length_of(buffers),
+        }
     }
 
     /// Whether there are no bytes.
     pub fn is_empty(&self) -> bool {
-        self.length == 0
+        self.len() == 0
     }
 
     /// The buffers.
+    #[inline]
     pub fn parts(&self) -> &[Buffer] {
-        &self.parts[..self.count as usize]
+        match self {
+            Buffers::One(buffer) => std::slice::from_ref(buffer),
+            Buffers::Several(buffers) => buffers,
+        }
     }
 
     /// The first byte of the first buffer.
     pub fn base(&self) -> *mut u8 {
-        self.parts[0].base
+        self.parts().first().map_or(std::ptr::null_mut(), Buffer::base)
     }
 
     /// The part from `offset` on, of at most `length` bytes.
-    pub fn part(&self, mut offset: usize, mut length: usize) -> Buffers {
-        let mut part = Buffers::EMPTY;
-        for buffer in self.parts() {
-            let taken = buffer.part(offset, length);
-            offset -= offset.min(buffer.length);
-            if !taken.is_empty() {
-                part.parts[part.count as usize] = taken;
-                part.count += 1;
-                part.length += taken.length;
-                length -= taken.length;
+    pub fn part(&self, offset: usize, length: usize) -> Buffers {
+        match self {
+            Buffers::One(buffer) => Buffers::One(buffer.part(offset, length)),
+            Buffers::Several(_) => {
+                let parts = self.pieces(offset, length).filter(|piece| !piece.is_empty());
+                let parts: Vec<Buffer> = parts.collect();
+                if let [part] = parts[..] { Buffers::One(part) } else { Buffers::Several(parts.into()) }
             }
         }
-        part
     }
 
     /// Copies as many of `bytes` as fit to the bytes from `offset` on, and returns how many.
-    #[inline]
     pub fn write(&self, offset: usize, bytes: &[u8]) -> usize {
-        if self.count == 1 {
-            return self.parts[0].part(offset, usize::MAX).write(bytes);
-        }
-        let (mut offset, mut written) = (offset, 0);
-        for buffer in self.parts() {
-            written += buffer.part(offset, usize::MAX).write(&bytes[written..]);
-            offset -= offset.min(buffer.length);
+        let mut written = 0;
+        for piece in self.pieces(offset, bytes.len()) {
+            written += piece.write(&bytes[written..]);
         }
         written
     }
 
-    /// Calls `work` with each piece of the `length` bytes from `offset` on, in order.
+    /// The pieces of the `length` bytes from `offset` on, in order. Some may be empty.
     #[inline]
-    pub fn each_part(&self, offset: usize, length: usize, mut work: impl FnMut(Buffer)) {
-        if self.count == 1 {
-            return work(self.parts[0].part(offset, length));
-        }
-        self.part(offset, length).parts().iter().for_each(|buffer| work(*buffer));
+    pub fn pieces(&self, mut offset: usize, mut length: usize) -> impl Iterator<Item = Buffer> {
+        self.parts().iter().map(move |buffer| {
+            let piece = buffer.part(offset, length);
+            offset -= offset.min(buffer.length);
+            length -= piece.length;
+            piece
+        })
     }
 
     /// Calls `work` with the bytes of the buffers, which are not written meanwhile.

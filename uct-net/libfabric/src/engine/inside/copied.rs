@@ -21,6 +21,6 @@ impl Copied {
         let mut copy = bytes.into_boxed_slice();
         // SAFETY: the bytes stay where they are until the operation that holds the copy has ended; they are only read.
         let buffer = unsafe { Buffer::new(copy.as_mut_ptr(), copy.len()) };
-        Copied { buffers: Buffers::of(buffer), copy: Some(copy) }
+        Copied { buffers: Buffers::One(buffer), copy: Some(copy) }
     }
 }

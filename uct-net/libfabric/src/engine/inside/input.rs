@@ -2,7 +2,7 @@
 
 use uct_net::protocol::Fragment;
 
-use super::super::Buffers;
+use super::super::{Buffer, Buffers};
 
 /// The bytes of a frame.
 #[derive(Clone, Copy)]
@@ -78,12 +78,15 @@ impl Payload<'_> {
             }
             Input::Placed { .. } => {}
             Input::Net(fragment) => {
-                let mut offset = self.start;
-                target.each_part(at, length, |buffer| {
+                let read = |offset, piece: Buffer| {
                     // SAFETY: the contract of `Buffer`: these bytes of the program are valid for writes while the operation lasts.
-                    unsafe { fragment.read_raw(offset, buffer.base(), buffer.len()) };
-                    offset += buffer.len();
-                });
+                    unsafe { fragment.read_raw(offset, piece.base(), piece.len()) };
+                    offset + piece.len()
+                };
+                match target {
+                    Buffers::One(buffer) => _ = read(self.start, buffer.part(at, length)),
+                    Buffers::Several(_) => _ = target.pieces(at, length).fold(self.start, read),
+                }
             }
         }
     }

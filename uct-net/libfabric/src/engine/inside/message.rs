@@ -9,7 +9,7 @@ use crate::matching::{Envelope, Landing, UnexpectedId};
 use crate::wire::Offer;
 
 /// What is kept of a posted receive.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 pub(super) struct Posted {
     pub(super) context: usize,
     pub(super) buffers: Buffers,

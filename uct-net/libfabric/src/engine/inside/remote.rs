@@ -37,11 +37,12 @@ impl Endpoint {
         self.open(shared, peer);
         let flags = flags::RMA | flags::READ;
         let ticket = Ticket { context: rma.context, flags, is_reported: rma.mode.is_reported };
+        let length = buffers.len() as u64;
         let kind = PendingKind::Data { buffers, received: 0 };
         let id = self.peer(peer).operations.insert(Pending { ticket, kind, _copy: None }) as u32;
         shared.totals.reads += 1;
-        shared.totals.moved += buffers.len() as u64;
-        let head = Head::read(id, rma.remote.key, rma.remote.offset, buffers.len() as u64);
+        shared.totals.moved += length;
+        let head = Head::read(id, rma.remote.key, rma.remote.offset, length);
         self.queue(shared, peer, Job::Head(head));
         Ok(())
     }
@@ -68,7 +69,7 @@ impl Endpoint {
         if state.refused.is_none() {
             let access = Access { read: false, write: true };
             let outcome = shared.regions.with(key, offset, length, access, |buffer| {
-                payload.copy_to(length, &Buffers::of(buffer), 0);
+                payload.copy_to(length, &Buffers::One(buffer), 0);
             });
             state.refused = outcome.err();
         }
@@ -101,7 +102,7 @@ impl Endpoint {
             // Read now: later writes of the peer do not change what it gets.
             let mut bytes = Head::data(id, true).bytes().to_vec();
             let copied = shared.regions.with(key, offset, length as usize, access, |buffer| {
-                Buffers::of(buffer).append_to(&mut bytes);
+                Buffers::One(buffer).append_to(&mut bytes);
             });
             return match copied {
                 Ok(()) => {

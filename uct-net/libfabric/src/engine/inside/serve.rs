@@ -101,37 +101,37 @@ impl Endpoint {
 
     /// Sends a fragment of the first stream, which goes behind the others then.
     fn serve_stream(&mut self, shared: &mut Shared, peer: u32, left: &mut u32) -> Progress {
-        let Some(stream) = self.peer(peer).streams.pop_front() else { return Progress::Finished };
+        let Some(mut stream) = self.peer(peer).streams.pop_front() else { return Progress::Finished };
         if *left == 0 {
             self.peer(peer).streams.push_front(stream);
             return Progress::OutOfTurn;
         }
         *left -= 1;
-        match stream {
+        match &mut stream {
             Stream::Message { id, receiver, buffers, sent } => {
                 let state = &self.peers[peer as usize];
-                let length = (buffers.len() - sent).min(payload(state));
-                let part = buffers.part(sent, length);
-                if !state.link.try_send_buffers(shared, Head::fragment(receiver).bytes(), &part) {
+                let length = (buffers.len() - *sent).min(payload(state));
+                let part = buffers.part(*sent, length);
+                if !state.link.try_send_buffers(shared, Head::fragment(*receiver).bytes(), &part) {
                     self.peer(peer).streams.push_front(stream);
                     return Progress::Blocked;
                 }
-                let sent = sent + length;
-                if sent == buffers.len() {
-                    self.streamed(shared, peer, id);
+                *sent += length;
+                if *sent == buffers.len() {
+                    self.streamed(shared, peer, *id);
                 } else {
-                    self.peer(peer).streams.push_back(Stream::Message { id, receiver, buffers, sent });
+                    self.peer(peer).streams.push_back(stream);
                 }
             }
-            Stream::Region { id, key, offset, length, sent } => {
+            &mut Stream::Region { id, key, offset, length, ref mut sent } => {
                 let state = &self.peers[peer as usize];
-                let now = (length - sent).min(payload(state) as u64);
-                let is_last = sent + now == length;
+                let now = (length - *sent).min(payload(state) as u64);
+                let is_last = *sent + now == length;
                 let access = Access { read: true, write: false };
                 let outcome =
-                    shared.regions.clone().with(key, offset + sent, now as usize, access, |buffer| {
+                    shared.regions.clone().with(key, offset + *sent, now as usize, access, |buffer| {
                         let head = Head::data(id, is_last);
-                        let buffers = super::super::Buffers::of(buffer);
+                        let buffers = super::super::Buffers::One(buffer);
                         state.link.try_send_buffers(shared, head.bytes(), &buffers)
                     });
                 match outcome {
@@ -141,8 +141,8 @@ impl Endpoint {
                     }
                     Ok(true) if is_last => self.was_read(peer, length as usize),
                     Ok(true) => {
-                        let sent = sent + now;
-                        self.peer(peer).streams.push_back(Stream::Region { id, key, offset, length, sent });
+                        *sent += now;
+                        self.peer(peer).streams.push_back(stream);
                     }
                     // It was revoked meanwhile.
                     Err(errno) => self.reply(shared, peer, id, Err(errno)),
