@@ -11,12 +11,15 @@ pub(super) struct Id {
     serial: u64,
 }
 
+/// Where there is no neighbour: no slot has this number.
+const NONE: usize = usize::MAX;
+
 #[derive(Debug)]
 struct Node<T> {
     value: T,
     serial: u64,
-    previous: Option<usize>,
-    next: Option<usize>,
+    previous: usize,
+    next: usize,
     is_linked: bool,
 }
 
@@ -24,54 +27,49 @@ struct Node<T> {
 #[derive(Debug)]
 pub(super) struct List<T> {
     nodes: Slab<Node<T>>,
-    first: Option<usize>,
-    last: Option<usize>,
+    first: usize,
+    last: usize,
     next_serial: u64,
 }
 
 impl<T> List<T> {
     pub(super) const fn new() -> List<T> {
-        List { nodes: Slab::new(), first: None, last: None, next_serial: 0 }
+        List { nodes: Slab::new(), first: NONE, last: NONE, next_serial: 0 }
     }
 
     /// Appends an entry.
+    #[inline(always)]
     pub(super) fn append(&mut self, value: T) -> Id {
         let serial = self.next_serial;
         self.next_serial += 1;
-        let slot =
-            self.nodes.insert(Node { value, serial, previous: self.last, next: None, is_linked: true });
-        match self.last.replace(slot) {
-            Some(previous) => self.nodes[previous].next = Some(slot),
-            None => self.first = Some(slot),
+        let (previous, next) = (self.last, NONE);
+        let slot = self.nodes.insert(Node { value, serial, previous, next, is_linked: true });
+        self.last = slot;
+        match self.nodes.get_mut(previous) {
+            Some(previous) => previous.next = slot,
+            None => self.first = slot,
         }
         Id { slot, serial }
     }
 
-    /// The first linked entry.
-    pub(super) fn first(&self) -> Option<Id> {
-        self.id(self.first)
-    }
-
-    /// The entry behind a linked one.
-    pub(super) fn next(&self, id: Id) -> Option<Id> {
-        self.node(id).and_then(|node| self.id(node.next))
-    }
-
     /// The linked entries in their order.
+    #[inline]
     pub(super) fn iter(&self) -> impl Iterator<Item = (Id, &T)> {
         let mut at = self.first;
         std::iter::from_fn(move || {
-            let slot = at?;
-            let node = &self.nodes[slot];
+            let node = self.nodes.get(at)?;
+            let id = Id { slot: at, serial: node.serial };
             at = node.next;
-            Some((Id { slot, serial: node.serial }, &node.value))
+            Some((id, &node.value))
         })
     }
 
+    #[inline]
     pub(super) fn get(&self, id: Id) -> Option<&T> {
         self.node(id).map(|node| &node.value)
     }
 
+    #[inline]
     pub(super) fn get_mut(&mut self, id: Id) -> Option<&mut T> {
         let node = self.nodes.get_mut(id.slot).filter(|node| node.serial == id.serial);
         node.map(|node| &mut node.value)
@@ -84,45 +82,44 @@ impl<T> List<T> {
     /// Takes an entry out of the order and keeps it.
     pub(super) fn unlink(&mut self, id: Id) {
         let Some(node) = self.nodes.get_mut(id.slot).filter(|node| node.serial == id.serial) else { return };
-        if !std::mem::take(&mut node.is_linked) {
-            return;
-        }
-        let (previous, next) = (node.previous.take(), node.next.take());
-        match previous {
-            Some(previous) => self.nodes[previous].next = next,
-            None => self.first = next,
-        }
-        match next {
-            Some(next) => self.nodes[next].previous = previous,
-            None => self.last = previous,
+        if std::mem::take(&mut node.is_linked) {
+            let (previous, next) = (node.previous, node.next);
+            self.join(previous, next);
         }
     }
 
     /// Takes an entry out.
+    #[inline]
     pub(super) fn remove(&mut self, id: Id) -> Option<T> {
-        self.unlink(id);
         self.node(id)?;
-        Some(self.nodes.remove(id.slot).value)
+        let node = self.nodes.remove(id.slot);
+        if node.is_linked {
+            self.join(node.previous, node.next);
+        }
+        Some(node.value)
     }
 
     /// Takes out the linked entries that `is_chosen` names, in their order.
     pub(super) fn remove_each(&mut self, mut is_chosen: impl FnMut(&T) -> bool) -> Vec<T> {
-        let mut removed = Vec::new();
-        let mut at = self.first();
-        while let Some(id) = at {
-            at = self.next(id);
-            if self.get(id).is_some_and(&mut is_chosen) {
-                removed.extend(self.remove(id));
-            }
-        }
-        removed
+        let chosen: Vec<Id> = self.iter().filter(|(_, value)| is_chosen(value)).map(|(id, _)| id).collect();
+        chosen.into_iter().filter_map(|id| self.remove(id)).collect()
     }
 
+    /// Makes neighbours of the entries on both sides of one that is taken out.
+    #[inline]
+    fn join(&mut self, previous: usize, next: usize) {
+        match self.nodes.get_mut(previous) {
+            Some(node) => node.next = next,
+            None => self.first = next,
+        }
+        match self.nodes.get_mut(next) {
+            Some(node) => node.previous = previous,
+            None => self.last = previous,
+        }
+    }
+
+    #[inline]
     fn node(&self, id: Id) -> Option<&Node<T>> {
         self.nodes.get(id.slot).filter(|node| node.serial == id.serial)
-    }
-
-    fn id(&self, slot: Option<usize>) -> Option<Id> {
-        slot.map(|slot| Id { slot, serial: self.nodes[slot].serial })
     }
 }

@@ -40,6 +40,7 @@ impl<R: Clone, U> Matching<R, U> {
     /// Matches a message that arrives with a posted receive. If there is none, the message is unexpected, and [`keep`](Matching::keep) is next.
     ///
     /// A multi-receive whose remaining room is too small for the message ends here; [`next_released`](Matching::next_released) reports it.
+    #[inline]
     pub fn arrive(&mut self, envelope: &Envelope) -> Option<Landing<R>> {
         self.posted.arrive(envelope)
     }

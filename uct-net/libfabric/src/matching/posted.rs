@@ -68,7 +68,8 @@ pub enum Cancel<R> {
 struct Receive<R> {
     filter: Filter,
     handle: R,
-    multi: Option<Multi>,
+    /// In a box, since most receives have none.
+    multi: Option<Box<Multi>>,
 }
 
 /// The buffer of a multi-receive.
@@ -123,40 +124,38 @@ impl<R: Clone> Posted<R> {
 
     pub(super) fn append_multi(&mut self, filter: Filter, handle: R, capacity: u64, minimum: u64) -> MultiId {
         let multi = Multi { capacity, minimum, used: 0, filling: 0, why: Why::Consumed };
-        MultiId(self.list.append(Receive { filter, handle, multi: Some(multi) }))
+        MultiId(self.list.append(Receive { filter, handle, multi: Some(Box::new(multi)) }))
     }
 
     /// Matches a message with the first receive that accepts it and has room.
+    #[inline(always)]
     pub(super) fn arrive(&mut self, envelope: &Envelope) -> Option<Landing<R>> {
         loop {
-            let (id, _) = self.list.iter().find(|(_, receive)| receive.filter.accepts(envelope))?;
-            // None of a multi-receive that has no room for it, and has ended.
-            if let Some(landing) = self.land(id, envelope) {
+            let (id, receive) = self.list.iter().find(|(_, receive)| receive.filter.accepts(envelope))?;
+            if receive.multi.is_none() {
+                let receive = self.list.remove(id)?.handle;
+                return Some(Landing { receive, part: None });
+            }
+            // None where it has no room, and has ended.
+            if let Some(landing) = self.land_in(MultiId(id), envelope) {
                 return Some(landing);
             }
         }
     }
 
-    /// Matches a message with this receive, which accepts it. If the receive has no room for it, it ends.
+    /// Matches a message with this multi-receive, which accepts it. If it has no room for the message, it ends.
     pub(super) fn land_in(&mut self, id: MultiId, envelope: &Envelope) -> Option<Landing<R>> {
-        self.land(id.0, envelope)
-    }
-
-    fn land(&mut self, id: Id, envelope: &Envelope) -> Option<Landing<R>> {
-        let Receive { handle, multi, .. } = self.list.get_mut(id)?;
-        let receive = handle.clone();
-        let Some(multi) = multi else {
-            self.list.remove(id);
-            return Some(Landing { receive, part: None });
-        };
+        let Receive { handle, multi, .. } = self.list.get_mut(id.0)?;
+        let multi = multi.as_mut()?;
         let Some((offset, length)) = multi.place(envelope.length) else {
-            self.end(id, Why::Consumed);
+            self.end(id.0, Why::Consumed);
             return None;
         };
+        let landing = Landing { receive: handle.clone(), part: Some(Part { id, offset, length }) };
         if multi.is_used_up() {
-            self.list.unlink(id);
+            self.list.unlink(id.0);
         }
-        Some(Landing { receive, part: Some(Part { id: MultiId(id), offset, length }) })
+        Some(landing)
     }
 
     /// Whether further messages may match.
@@ -191,15 +190,9 @@ impl<R: Clone> Posted<R> {
 
     /// Ends the receives that accept messages of this source only, and returns those of one message.
     pub(super) fn fail_source(&mut self, source: u32) -> Vec<R> {
-        let mut ended = Vec::new();
-        let mut at = self.list.first();
-        while let Some(id) = at {
-            at = self.list.next(id);
-            if self.list.get(id).is_some_and(|receive| receive.filter.source == Some(source)) {
-                ended.extend(self.end(id, Why::SourceFailed));
-            }
-        }
-        ended
+        let of_source = self.list.iter().filter(|(_, receive)| receive.filter.source == Some(source));
+        let ids: Vec<Id> = of_source.map(|(id, _)| id).collect();
+        ids.into_iter().filter_map(|id| self.end(id, Why::SourceFailed)).collect()
     }
 
     /// Has a receive match nothing any more. Returns one of one message; a multi-receive is released, now or with the last part of its buffer.
