@@ -60,19 +60,16 @@ pub enum NotRead {
 
 /// A completion queue, for any thread. Entries come out in the order in which operations have ended. It grows as it has to: none is lost.
 pub struct Queue {
-    state: Mutex<State>,
-    /// Entries and errors.
+    items: Mutex<VecDeque<Item>>,
+    /// How many there are. Written under the lock.
     length: AtomicUsize,
     waiter: Option<Waiter>,
 }
 
-#[derive(Default)]
-struct State {
-    entries: VecDeque<Entry>,
-    /// Errors, each with the number of entries ahead of it since the queue was made.
-    errors: VecDeque<(u64, ErrorEntry)>,
-    pushed: u64,
-    taken: u64,
+/// What an operation has ended with.
+enum Item {
+    Entry(Entry),
+    Error(Box<ErrorEntry>),
 }
 
 impl Queue {
@@ -81,16 +78,16 @@ impl Queue {
     /// # Errors
     /// No descriptor is free.
     pub fn new(capacity: usize, can_wait: bool) -> Result<Queue, Errno> {
-        let state = State { entries: VecDeque::with_capacity(capacity.min(1 << 16)), ..State::default() };
+        let items = Mutex::new(VecDeque::with_capacity(capacity.min(1 << 16)));
         let waiter = if can_wait { Some(Waiter::new()?) } else { None };
-        Ok(Queue { state: Mutex::new(state), length: AtomicUsize::new(0), waiter })
+        Ok(Queue { items, length: AtomicUsize::new(0), waiter })
     }
 
     /// Whether there is neither an entry nor an error.
     #[inline]
     pub fn is_empty(&self) -> bool {
-        // SYNC: pairs with `grow`; the lock orders what is read then.
-        self.length.load(Ordering::SeqCst) == 0
+        // SYNC: pairs with `set_length`; the lock orders what is read then.
+        self.length.load(Ordering::Acquire) == 0
     }
 
     /// Passes up to `most` entries on, and returns how many: at least one. Makes no progress ([`super::Domain::progress`]).
@@ -102,19 +99,23 @@ impl Queue {
         if self.is_empty() {
             return Err(NotRead::Empty);
         }
-        let mut state = self.lock();
-        let ahead = state.errors.front().map_or(usize::MAX, |(at, _)| (at - state.taken) as usize);
-        let count = most.min(ahead).min(state.entries.len());
+        let mut items = self.lock();
+        let mut count = 0;
+        while count < most {
+            match items.pop_front() {
+                Some(Item::Entry(entry)) => take(&entry),
+                Some(error) => {
+                    items.push_front(error);
+                    break;
+                }
+                None => break,
+            }
+            count += 1;
+        }
         if count == 0 && most > 0 {
-            return Err(if ahead == 0 { NotRead::Error } else { NotRead::Empty });
+            return Err(if items.is_empty() { NotRead::Empty } else { NotRead::Error });
         }
-        for _ in 0..count {
-            state.entries.front().into_iter().for_each(&mut take);
-            state.entries.pop_front();
-        }
-        state.taken += count as u64;
-        // SYNC: as in `grow`.
-        self.length.fetch_sub(count, Ordering::SeqCst);
+        self.set_length(&items);
         Ok(count)
     }
 
@@ -123,13 +124,17 @@ impl Queue {
         if self.is_empty() {
             return None;
         }
-        let mut state = self.lock();
-        if state.errors.front()?.0 != state.taken {
-            return None;
+        let mut items = self.lock();
+        match items.pop_front()? {
+            Item::Error(error) => {
+                self.set_length(&items);
+                Some(*error)
+            }
+            entry => {
+                items.push_front(entry);
+                None
+            }
         }
-        // SYNC: as in `grow`.
-        self.length.fetch_sub(1, Ordering::SeqCst);
-        state.errors.pop_front().map(|(_, error)| error)
     }
 
     /// The descriptor, readable when there is an entry after [`Queue::prepare_to_wait`] has returned true.
@@ -158,35 +163,34 @@ impl Queue {
     }
 
     /// An operation has succeeded.
-    #[inline]
+    #[inline(never)]
     pub(super) fn push(&self, entry: Entry) {
-        let mut state = self.lock();
-        state.entries.push_back(entry);
-        state.pushed += 1;
-        drop(state);
-        self.grow();
+        self.add(Item::Entry(entry));
     }
 
     /// An operation has failed.
     pub(super) fn push_error(&self, error: ErrorEntry) {
-        let mut state = self.lock();
-        let at = state.pushed;
-        state.errors.push_back((at, error));
-        drop(state);
-        self.grow();
+        self.add(Item::Error(Box::new(error)));
     }
 
-    #[inline]
-    fn grow(&self) {
-        // SYNC: pairs with `is_empty`.
-        self.length.fetch_add(1, Ordering::SeqCst);
+    #[inline(always)]
+    fn add(&self, item: Item) {
+        let mut items = self.lock();
+        items.push_back(item);
+        self.set_length(&items);
+        drop(items);
         if let Some(waiter) = &self.waiter {
             waiter.notify();
         }
     }
 
-    fn lock(&self) -> MutexGuard<'_, State> {
-        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    fn set_length(&self, items: &VecDeque<Item>) {
+        // SYNC: pairs with `is_empty`. Between this and a look at whether a sleeper is there lies the fence of `Waiter::notify`.
+        self.length.store(items.len(), Ordering::Release);
+    }
+
+    fn lock(&self) -> MutexGuard<'_, VecDeque<Item>> {
+        self.items.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
