@@ -80,11 +80,13 @@ enum Place<'a> {
 
 impl<'a> Fragment<'a> {
     /// Whether its bytes are where the sink wanted them ([`Sink::begin`]), and cannot be read here.
+    #[inline]
     pub fn is_placed(&self) -> bool {
         matches!(self.place, Place::Placed(_))
     }
 
     /// Its length in bytes.
+    #[inline]
     pub fn len(&self) -> usize {
         match &self.place {
             Place::Transport(message, start) => message.len() - start,
@@ -99,6 +101,7 @@ impl<'a> Fragment<'a> {
     }
 
     /// Whether its message ends with it.
+    #[inline]
     pub fn is_last(&self) -> bool {
         self.is_last
     }
@@ -112,6 +115,7 @@ impl<'a> Fragment<'a> {
     ///
     /// # Panics
     /// If they end beyond the fragment, or it is placed.
+    #[inline]
     pub fn read(&self, offset: usize, target: &mut [u8]) {
         match &self.place {
             Place::Transport(message, start) => message.read(start + offset, target),
@@ -127,6 +131,7 @@ impl<'a> Fragment<'a> {
     ///
     /// # Safety
     /// `target` is writable for `length` bytes, and the transport's buffer is no part of it.
+    #[inline]
     pub unsafe fn read_raw(&self, offset: usize, target: *mut u8, length: usize) {
         match &self.place {
             // SAFETY: the caller's promise.

@@ -16,6 +16,7 @@ pub(in super::super) enum Input<'a> {
 }
 
 impl Input<'_> {
+    #[inline]
     pub(super) fn len(&self) -> usize {
         match self {
             Input::Net(fragment) => fragment.len(),
@@ -34,6 +35,7 @@ impl Input<'_> {
     }
 
     /// Copies the bytes from `offset` on, which are there.
+    #[inline(always)]
     pub(super) fn read(&self, offset: usize, target: &mut [u8]) {
         match self {
             Input::Net(fragment) => fragment.read(offset, target),
@@ -69,7 +71,7 @@ impl Payload<'_> {
     }
 
     /// Copies the first `length` bytes, which are there, into buffers of the program from `at` on, which have room.
-    #[inline]
+    #[inline(always)]
     #[expect(unsafe_code, reason = "the program's memory is passed as pointers")]
     pub(super) fn copy_to(&self, length: usize, target: &Buffers, at: usize) {
         match self.input {

@@ -349,20 +349,34 @@ impl Endpoint {
     ///
     /// # Errors
     /// The peer has broken the protocol.
-    #[inline]
+    #[inline(always)]
     fn arrived(&mut self, shared: &mut Shared, peer: u32, input: Input<'_>) -> Result<bool, String> {
         let mut head = [0; MAX_HEAD];
         let head = &mut head[..input.len().min(MAX_HEAD)];
         input.read(0, head);
-        if let Some((id, envelope, start)) = whole_message(head) {
-            return Ok(self.message(shared, peer, &envelope, id, Payload { input, start }));
+        match whole_message(head) {
+            Some((id, envelope, start)) => {
+                Ok(self.message(shared, peer, &envelope, id, Payload { input, start }))
+            }
+            None => self.other_arrived(shared, peer, head, input),
         }
-        let (frame, start) = Frame::parse(head, input.len()).map_err(|malformed| malformed.to_string())?;
-        Ok(self.other_arrived(shared, peer, frame, Payload { input, start })?)
     }
 
-    /// As [`Endpoint::arrived`].
+    /// As [`Endpoint::arrived`], of a frame that is no whole message and begins with `head`.
+    #[inline(never)]
     fn other_arrived(
+        &mut self,
+        shared: &mut Shared,
+        peer: u32,
+        head: &[u8],
+        input: Input<'_>,
+    ) -> Result<bool, String> {
+        let (frame, start) = Frame::parse(head, input.len()).map_err(|malformed| malformed.to_string())?;
+        Ok(self.frame(shared, peer, frame, Payload { input, start })?)
+    }
+
+    /// As [`Endpoint::arrived`], of a frame that was read.
+    fn frame(
         &mut self,
         shared: &mut Shared,
         peer: u32,

@@ -146,7 +146,7 @@ impl Endpoint {
                 Ok(false)
             }
             PlacedFrame::Begun => self.rest_of_message(shared, peer, payload),
-            PlacedFrame::Fragment(id) => self.other_arrived(shared, peer, Frame::Fragment { id }, payload),
+            PlacedFrame::Fragment(id) => self.frame(shared, peer, Frame::Fragment { id }, payload),
         }
     }
 

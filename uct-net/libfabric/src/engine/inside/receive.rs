@@ -115,7 +115,7 @@ impl Endpoint {
     }
 
     /// A whole message has arrived: its payload begins at `start`. Returns whether the sender's credit is held back.
-    #[inline]
+    #[inline(always)]
     pub(super) fn message(
         &mut self,
         shared: &mut Shared,
@@ -135,17 +135,7 @@ impl Endpoint {
         shared.totals.received(length as u64);
         let landing = self.space(is_tagged).arrive(&matched);
         let Some(target) = &landing else {
-            let is_held = self.retain(shared, peer, length);
-            let arrived = Arrived::Bytes {
-                bytes: payload.to_vec(),
-                missing: 0,
-                held: if is_held { payload.input.credit() } else { 0 },
-                attempt: self.peer(peer).attempt,
-                delivery: envelope.delivery.then_some(id),
-            };
-            self.space(is_tagged).keep(matched, arrived);
-            self.report_released(is_tagged);
-            return is_held;
+            return self.keep(shared, matched, envelope, id, payload);
         };
         payload.copy_to(length.min(target.room()), &target.receive.buffers, target.offset());
         self.received(target, &matched, is_tagged);
@@ -156,6 +146,30 @@ impl Endpoint {
             self.report_released(is_tagged);
         }
         false
+    }
+
+    /// Keeps a whole message for which there is no receive. Returns whether the sender's credit is held back.
+    #[inline(never)]
+    fn keep(
+        &mut self,
+        shared: &mut Shared,
+        matched: Envelope,
+        envelope: &wire::Envelope,
+        id: u32,
+        payload: Payload<'_>,
+    ) -> bool {
+        let (peer, is_tagged) = (matched.source, envelope.tag.is_some());
+        let is_held = self.retain(shared, peer, payload.len());
+        let arrived = Arrived::Bytes {
+            bytes: payload.to_vec(),
+            missing: 0,
+            held: if is_held { payload.input.credit() } else { 0 },
+            attempt: self.peer(peer).attempt,
+            delivery: envelope.delivery.then_some(id),
+        };
+        self.space(is_tagged).keep(matched, arrived);
+        self.report_released(is_tagged);
+        is_held
     }
 
     /// A message has been announced. Returns whether the sender's credit is held back.
@@ -260,44 +274,56 @@ impl Endpoint {
     }
 
     /// A message is in its buffer.
-    #[inline]
+    #[inline(always)]
     pub(super) fn received(&mut self, target: &Target, envelope: &Envelope, is_tagged: bool) {
-        let mut flags = receive_flags(is_tagged);
-        if envelope.data.is_some() {
-            flags |= flags::REMOTE_CQ_DATA;
-        }
-        let released = target.part.and_then(|part| self.space(is_tagged).finish(part.id));
-        if let Some(Released { why: Why::Consumed, .. }) = released {
-            flags |= flags::MULTI_RECV;
-        }
-        let excess = (envelope.length as usize).saturating_sub(target.room());
-        let buffer = match target.part {
-            Some(_) => target.receive.buffers.base().addr() + target.offset(),
-            None => 0,
-        };
+        let has_data = if envelope.data.is_some() { flags::REMOTE_CQ_DATA } else { 0 };
         let entry = Entry {
             context: target.receive.context,
-            flags,
-            length: envelope.length as usize - excess,
-            buffer,
+            flags: receive_flags(is_tagged) | has_data,
+            length: envelope.length as usize,
+            buffer: 0,
             data: envelope.data.unwrap_or(0),
             tag: envelope.tag,
             source: self.index_of(envelope.source),
         };
+        if target.part.is_none() && entry.length <= target.receive.buffers.len() {
+            self.report_received(entry, target.receive.is_reported);
+        } else {
+            self.received_in_part(target, entry, is_tagged);
+        }
+    }
+
+    /// A message is in a part of a buffer, or a part of it is in its buffer.
+    #[inline(never)]
+    fn received_in_part(&mut self, target: &Target, mut entry: Entry, is_tagged: bool) {
+        let mut released = None;
+        if let Some(part) = target.part {
+            released = self.space(is_tagged).finish(part.id);
+            entry.buffer = target.receive.buffers.base().addr() + target.offset();
+        }
+        let is_last = matches!(released, Some(Released { why: Why::Consumed, .. }));
+        if is_last {
+            entry.flags |= flags::MULTI_RECV;
+        }
+        let excess = entry.length.saturating_sub(target.room());
         if excess > 0 {
+            entry.length -= excess;
             self.receive_failed_with(ErrorEntry { entry, excess, errno: Errno::TRUNCATED, reason: None });
         } else {
-            if (target.receive.is_reported || flags & flags::MULTI_RECV != 0)
-                && let Some(queue) = &self.bindings.receive
-            {
-                queue.push(entry);
-            }
-            if let Some(counter) = self.bindings.counter(flags) {
-                counter.add(1);
-            }
+            self.report_received(entry, target.receive.is_reported || is_last);
         }
         if let Some(released) = released {
             self.report_ended(released, is_tagged);
+        }
+    }
+
+    #[inline]
+    fn report_received(&self, entry: Entry, is_reported: bool) {
+        if is_reported && let Some(queue) = &self.bindings.receive {
+            queue.push(entry);
+        }
+        if let Some(counter) = self.bindings.counter(flags::RECV) {
+            counter.add(1);
         }
     }
 
