@@ -8,7 +8,7 @@ use std::thread::{self, JoinHandle};
 
 use uct_host::{Capabilities, IfaceAddress, IfaceOptions, Memory};
 
-use crate::pair::{LIMIT, Link, Side, recorder};
+use crate::pair::{LIMIT, Link, NAP, Side, TURN, recorder};
 use crate::setup::Setup;
 
 /// Memory that another thread serves.
@@ -74,10 +74,12 @@ fn serve(side: &Side, memory: Memory, outbox: &Sender<Vec<u8>>, inbox: &Receiver
     say(memory.address().to_le_bytes().to_vec());
     say(memory.packed_key().unwrap_or_else(|error| panic!("a key does not pack: {error}")));
     let mut links = Vec::new();
+    let mut idle = 0_u32;
     loop {
-        side.worker.progress();
+        idle = if side.worker.progress() > 0 { 0 } else { idle + 1 };
         match inbox.try_recv() {
-            Err(TryRecvError::Empty) => thread::yield_now(),
+            Err(TryRecvError::Empty) if idle > 0 && idle.is_multiple_of(TURN) => thread::sleep(NAP),
+            Err(TryRecvError::Empty) => {}
             Err(TryRecvError::Disconnected) => break,
             Ok(packed) => {
                 say(own_address(side));

@@ -18,6 +18,12 @@ use crate::setup::Setup;
 
 /// How long anything may take that is not about time. A busy machine stops a thread for seconds.
 pub const LIMIT: Duration = Duration::from_secs(60);
+/// Calls of progress without an event, after which others get the processor.
+pub(crate) const TURN: u32 = 32;
+/// Calls of progress without an event, after which what is waited for comes with time, such as the end of a dead peer: those who wait sleep in between.
+const PATIENT: u32 = 4096;
+/// For so long.
+pub(crate) const NAP: Duration = Duration::from_micros(100);
 
 /// One end: an interface and the worker that drives it.
 #[derive(Clone)]
@@ -233,12 +239,15 @@ impl Pair {
 
     /// Makes progress at both ends as long as there are events, and a while more: everything in flight arrives.
     pub fn settle(&self) {
-        let mut quiet = Instant::now();
+        let (mut quiet, mut idle) = (Instant::now(), 0_u32);
         while quiet.elapsed() < Duration::from_millis(20) {
             if self.progress() > 0 {
-                quiet = Instant::now();
+                (quiet, idle) = (Instant::now(), 0);
             }
-            std::thread::yield_now();
+            idle += 1;
+            if idle.is_multiple_of(TURN) {
+                std::thread::sleep(NAP);
+            }
         }
     }
 }
@@ -270,9 +279,13 @@ pub fn wait(what: &str, mut progress: impl FnMut() -> u32, mut done: impl FnMut(
     let mut idle = 0_u32;
     while !done() {
         idle = if progress() > 0 { 0 } else { idle + 1 };
-        if idle > 0 && idle.is_multiple_of(32) {
+        if idle > 0 && idle.is_multiple_of(TURN) {
             assert!(start.elapsed() < LIMIT, "{what}: not within {} s", LIMIT.as_secs());
-            std::thread::yield_now();
+            if idle < PATIENT {
+                std::thread::yield_now();
+            } else {
+                std::thread::sleep(NAP);
+            }
         }
     }
 }
