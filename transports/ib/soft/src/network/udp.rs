@@ -17,6 +17,8 @@ use crate::engine::{Incoming, Outgoing};
 
 /// Packets in one system call.
 const BATCH: usize = 32;
+/// Packets that are asked for while few come: most of the calls find none, and take as long as the heads that they prepare.
+const FEW: usize = 4;
 /// Bytes of a packet at most.
 const LARGEST_PACKET: usize = LARGEST_HEADERS + 4096 + LENGTH;
 /// Room for packets that wait in the socket, which the system may limit to less.
@@ -28,6 +30,11 @@ pub struct Udp {
     address: IpAddr,
     checker: Checker,
     buffers: Box<[[u8; LARGEST_PACKET]; BATCH]>,
+    /// Of the packets in the buffers: where they come from, and their lengths.
+    sources: Box<[libc::sockaddr_storage; BATCH]>,
+    lengths: [usize; BATCH],
+    /// Whether the last call took as many packets as it asked for.
+    was_full: bool,
 }
 
 impl Udp {
@@ -74,7 +81,8 @@ impl Udp {
         socket.bind(&SockAddr::from(own))?;
         let buffers = vec![[0; LARGEST_PACKET]; BATCH].into_boxed_slice();
         let buffers = buffers.try_into().map_err(|_| io::Error::from(io::ErrorKind::OutOfMemory))?;
-        Ok(Udp { socket, address, checker: Checker::default(), buffers })
+        let (sources, lengths) = (Box::new(zeroed()), [0; BATCH]);
+        Ok(Udp { socket, address, checker: Checker::default(), buffers, sources, lengths, was_full: false })
     }
 
     /// The address of the port.
@@ -116,17 +124,40 @@ impl Udp {
 
     /// Takes packets that have arrived, one batch, and hands those whose CRC is right to `deliver`; how many arrived.
     pub fn receive(&mut self, mut deliver: impl FnMut(Incoming<'_>)) -> usize {
-        let arrived = receive_batch(&self.socket, &mut self.buffers);
+        let count = if self.was_full { self.receive_batch::<BATCH>() } else { self.receive_batch::<FEW>() };
         let destination = SocketAddr::new(self.address, PORT);
-        let count = arrived.iter().flatten().count();
-        for (packet, buffer) in arrived.iter().zip(self.buffers.iter()) {
-            let Some((source, length)) = packet else { break };
-            let Some(source) = source else { continue };
-            let route = Route { source: *source, destination, identification: 0 };
-            if let Some(bytes) = self.checker.check(&route, &buffer[..*length]) {
+        for index in 0..count {
+            let Some(source) = address_of(&self.sources[index]) else { continue };
+            let route = Route { source, destination, identification: 0 };
+            if let Some(bytes) = self.checker.check(&route, &self.buffers[index][..self.lengths[index]]) {
                 deliver(Incoming { source: source.ip(), destination: self.address, bytes });
             }
         }
+        count
+    }
+
+    /// Takes up to `N` packets that have arrived into the first places; how many there are.
+    fn receive_batch<const N: usize>(&mut self) -> usize {
+        let mut pieces: [libc::iovec; N] = zeroed();
+        let mut messages: [libc::mmsghdr; N] = zeroed();
+        for index in 0..N {
+            let buffer = self.buffers[index].as_mut_ptr().cast();
+            pieces[index] = libc::iovec { iov_base: buffer, iov_len: LARGEST_PACKET };
+            let head = &mut messages[index].msg_hdr;
+            head.msg_name = (&raw mut self.sources[index]).cast();
+            head.msg_namelen = size_of::<libc::sockaddr_storage>() as libc::socklen_t;
+            head.msg_iov = &raw mut pieces[index];
+            head.msg_iovlen = 1;
+        }
+        let (descriptor, first) = (self.socket.as_raw_fd(), messages.as_mut_ptr());
+        // SAFETY: the heads name places and buffers that live through the call, each with its length.
+        let count =
+            unsafe { libc::recvmmsg(descriptor, first, N as u32, libc::MSG_DONTWAIT, std::ptr::null_mut()) };
+        let count = usize::try_from(count).unwrap_or(0);
+        for (length, message) in self.lengths.iter_mut().zip(&messages[..count]) {
+            *length = message.msg_len as usize;
+        }
+        self.was_full = count == N;
         count
     }
 }
@@ -161,31 +192,6 @@ fn send_batch(socket: &Socket, packets: &[(SockAddr, Vec<u8>)]) -> io::Result<us
         libc::sendmmsg(socket.as_raw_fd(), messages.as_mut_ptr(), packets.len() as u32, libc::MSG_DONTWAIT)
     };
     usize::try_from(sent).map_err(|_| io::Error::last_os_error())
-}
-
-/// Source and length of each packet, as far as there are any. A source of another family is none.
-type Arrived = [Option<(Option<SocketAddr>, usize)>; BATCH];
-
-fn receive_batch(socket: &Socket, buffers: &mut [[u8; LARGEST_PACKET]; BATCH]) -> Arrived {
-    let mut sources: [libc::sockaddr_storage; BATCH] = zeroed();
-    let mut pieces: [libc::iovec; BATCH] = zeroed();
-    let mut messages: [libc::mmsghdr; BATCH] = zeroed();
-    for index in 0..BATCH {
-        pieces[index] = libc::iovec { iov_base: buffers[index].as_mut_ptr().cast(), iov_len: LARGEST_PACKET };
-        let head = &mut messages[index].msg_hdr;
-        head.msg_name = (&raw mut sources[index]).cast();
-        head.msg_namelen = size_of::<libc::sockaddr_storage>() as libc::socklen_t;
-        head.msg_iov = &raw mut pieces[index];
-        head.msg_iovlen = 1;
-    }
-    let (descriptor, first) = (socket.as_raw_fd(), messages.as_mut_ptr());
-    // SAFETY: the heads name places and buffers that live through the call, each with its length.
-    let count =
-        unsafe { libc::recvmmsg(descriptor, first, BATCH as u32, libc::MSG_DONTWAIT, std::ptr::null_mut()) };
-    let count = usize::try_from(count).unwrap_or(0);
-    std::array::from_fn(|index| {
-        (index < count).then(|| (address_of(&sources[index]), messages[index].msg_len as usize))
-    })
 }
 
 fn address_of(storage: &libc::sockaddr_storage) -> Option<SocketAddr> {
@@ -246,6 +252,24 @@ mod tests {
         let expected: Vec<_> =
             lengths.iter().map(|length| (a.address(), vec![*length as u8; *length])).collect();
         assert_eq!(arrived, expected);
+    }
+
+    #[test]
+    fn more_packets_than_one_call_takes_arrive_in_order() {
+        let (mut a, mut b) = two();
+        let bytes = |index: usize| vec![index as u8; 12 + index];
+        let packet = |index| Outgoing { source: a.address(), destination: b.address(), bytes: bytes(index) };
+        let mut packets: VecDeque<Outgoing> = (0..FEW + BATCH + 1).map(packet).collect();
+        a.send(&mut packets);
+        assert!(packets.is_empty());
+        let (mut arrived, mut calls) = (Vec::new(), Vec::new());
+        let deadline = Instant::now() + Duration::from_secs(10);
+        while arrived.len() < FEW + BATCH + 1 && Instant::now() < deadline {
+            calls.push(b.receive(|packet| arrived.push(packet.bytes.to_vec())));
+        }
+        assert_eq!(arrived, (0..FEW + BATCH + 1).map(bytes).collect::<Vec<_>>());
+        calls.retain(|count| *count > 0);
+        assert_eq!(calls, [FEW, BATCH, 1]);
     }
 
     #[test]
