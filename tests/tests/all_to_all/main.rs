@@ -8,7 +8,7 @@
 //! | variable | what |
 //! |---|---|
 //! | `UCT_TEST_PROCESSES` | how many processes; 16 unless set, at least 3 |
-//! | `UCT_TEST_SECONDS` | how long all of them talk before one is killed, 3 unless set; they make rounds for a third of it |
+//! | `UCT_TEST_SECONDS` | how long all of them talk before one is killed, 1 unless set; they make rounds for a third of it |
 //! | `UCT_TEST_TRANSPORTS` | as for the suite |
 //!
 //! This program starts itself once for each process (`process.rs`), and tells them what to do over sockets. A process
@@ -79,7 +79,7 @@ fn main() -> ExitCode {
 fn trials() -> Result<Vec<Trial>, String> {
     let config = uct_conformance::Config::from_environment()?;
     let count = number("UCT_TEST_PROCESSES", 16, 3..=1024)? as usize;
-    let talk = Duration::from_secs(number("UCT_TEST_SECONDS", 3, 1..=86_400)?);
+    let talk = Duration::from_secs(number("UCT_TEST_SECONDS", 1, 1..=86_400)?);
     let mut trials = Vec::new();
     for &(transport, device) in TRANSPORTS {
         if !config.transports.contains(transport) {
