@@ -5,7 +5,7 @@
 
 use crate::apt::{self, Package};
 use crate::failure::{Context, Failure, Outcome};
-use crate::process::{capture, cargo, command, line, output};
+use crate::process::{capture, command, line, output};
 use crate::steps::Verdict;
 use crate::workspace::Workspace;
 use clap::Args;
@@ -16,7 +16,6 @@ use std::fmt;
 use std::fs;
 use std::num::NonZero;
 use std::path::Path;
-use std::process::Command;
 use std::sync::{Mutex, PoisonError};
 use std::thread::{self, available_parallelism};
 use std::time::Duration;
@@ -33,8 +32,6 @@ const NOT_HERE: i32 = 77;
 /// as a batch of 64, is in both as often as it should.
 const OPERATIONS: u64 = 8192;
 const LIMIT: Duration = Duration::from_secs(600);
-/// The packages of the plugins that the program loads.
-const PLUGINS: [&str; 2] = ["uct-ud-verbs-plugin", "uct-rc-verbs-plugin"];
 /// What the operations over the device in software have in their transport's name.
 const VERBS: &str = "_verbs.";
 /// Where the device in software has what C calls, and those of its functions that an operation calls. The count is that of a transport, so what they
@@ -87,9 +84,8 @@ pub fn run(workspace: &Workspace, options: &Options) -> Outcome {
     let path = workspace.root().join(CEILINGS);
     let text = fs::read_to_string(&path).context(|| format!("cannot read {}", path.display()))?;
     let ceilings: Ceilings = toml::from_str(&text).context(|| path.display().to_string())?;
-    let built = workspace.build_measured(PROGRAM)?;
+    let built = workspace.build_measured_with_plugins(PROGRAM)?;
     let program = built.program(PROGRAM)?;
-    workspace.run_build(&mut plugins(workspace))?;
     let list = output(command(program).arg("--list"), LIMIT)?;
     let known: BTreeMap<&str, bool> = list.lines().map(name_and_loop).collect();
     same_names(&known.keys().copied().collect(), &ceilings.operation)?;
@@ -131,14 +127,6 @@ pub fn run(workspace: &Workspace, options: &Options) -> Outcome {
         return Ok(());
     }
     Err(Failure::new(format!("above the ceiling of {CEILINGS}:\n{}", above.join("\n"))))
-}
-
-/// The build of the plugins that the program finds beside it.
-fn plugins(workspace: &Workspace) -> Command {
-    let mut build = cargo();
-    build.args(["build", "--release"]).args(PLUGINS.iter().flat_map(|plugin| ["--package", plugin]));
-    build.current_dir(workspace.root());
-    build
 }
 
 /// As a step of `test`.

@@ -24,8 +24,9 @@ const PROVIDER: &str = "uct-fi";
 const COMPAT: &str = "uct-compat";
 /// The package of the library for programs in C.
 const C_LIBRARY: &str = "uct-net-c";
-/// The package with the programs that are measured, in release builds.
-const MEASURED: &str = "uct-measured";
+/// The package with the programs that are measured, in release builds, and those of the plugins that one of them loads. All are named in
+/// each build: the features of one crate are those that the chosen packages ask for together, so another choice would build it once more.
+const MEASURED: [&str; 3] = ["uct-measured", "uct-rc-verbs-plugin", "uct-ud-verbs-plugin"];
 
 /// Tests choose by the models, whatever was measured on this machine.
 const CALIBRATION: &str = "UCT_CALIBRATION";
@@ -264,7 +265,12 @@ impl Workspace {
 
     /// Builds one of the programs that are measured, with optimisation. Each takes nearly a minute of a processor.
     pub fn build_measured(&self, program: &str) -> Outcome<Built> {
-        self.build(&["build", "--release", "--package", MEASURED, "--bin", program])
+        self.build(&measured(&["--bin", program]))
+    }
+
+    /// As [`Workspace::build_measured`], with the plugins that the program finds beside it.
+    pub fn build_measured_with_plugins(&self, program: &str) -> Outcome<Built> {
+        self.build(&measured(&["--lib", "--bin", program]))
     }
 
     /// As [`Workspace::build`], with a cargo that has more than arguments.
@@ -284,6 +290,12 @@ impl Workspace {
         }
         built
     }
+}
+
+/// What cargo is asked for these of the packages' targets.
+fn measured<'a>(targets: &[&'a str]) -> Vec<&'a str> {
+    let packages = MEASURED.iter().flat_map(|package| ["--package", package]);
+    ["build", "--release"].into_iter().chain(packages).chain(targets.iter().copied()).collect()
 }
 
 /// The names of a package's test programs.

@@ -366,16 +366,17 @@ impl Pair {
             peer.set_am_handler(ID, move |_| seen.set(seen.get() + 1));
             peers.push(peer);
         }
+        let total = self.received.get() + CROWD as u64;
         for peer in peers.iter().cycle().take(CROWD) {
             let ep = self.ifaces[1].connect(&peer.address()?)?;
-            let total = self.received.get() + 1;
             while ep.am_short(ID, 0, &[]) == Err(Error::NO_RESOURCE) {
                 self.receiver.progress();
                 self.sender.progress();
             }
-            self.drain(total);
             crowd.push((ep, peer.clone()));
         }
+        // All at once: a connection takes many calls of progress.
+        self.drain(total);
         for _ in 0..8 * 1024 {
             self.receiver.progress();
             self.sender.progress();
