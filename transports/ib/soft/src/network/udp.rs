@@ -51,11 +51,10 @@ impl Udp {
 
     /// A loopback address that follows from the number of this process, or the next that is free.
     fn bind_own() -> io::Result<Udp> {
-        let id = std::process::id();
         let mut last = io::Error::from(io::ErrorKind::AddrInUse);
         for attempt in 0..256 {
-            let [_, high, middle, low] = (id.wrapping_add(attempt * 65_537)).to_be_bytes();
-            match Udp::bind_to(IpAddr::V4(Ipv4Addr::new(127, 64 + high % 64, middle, low)), false) {
+            let address = own_address(std::process::id(), attempt);
+            match Udp::bind_to(IpAddr::V4(address), false) {
                 Err(error) if error.kind() == io::ErrorKind::AddrInUse => last = error,
                 done => return done,
             }
@@ -168,6 +167,12 @@ impl AsFd for Udp {
     }
 }
 
+/// The loopback address that the process of this number tries so many attempts later: not what a process beside it has.
+fn own_address(process: u32, attempt: u32) -> Ipv4Addr {
+    let [_, high, middle, low] = process.wrapping_add(attempt * 65_537).to_be_bytes();
+    Ipv4Addr::new(127, 64 + high % 64, middle, low)
+}
+
 fn set(socket: &Socket, level: i32, option: i32, value: i32) -> io::Result<()> {
     let length = size_of::<i32>() as libc::socklen_t;
     // SAFETY: the descriptor is open, and the value is an integer of this length.
@@ -225,7 +230,22 @@ impl OfC for libc::sockaddr_storage {}
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::io::Read;
     use std::time::{Duration, Instant};
+
+    impl Udp {
+        /// One whose packets go to the other end of a pair of this kind, whatever their destination, until that has no room.
+        pub fn of_pair(address: IpAddr, kind: Type) -> (Udp, Socket) {
+            let (socket, end) = Socket::pair(Domain::UNIX, kind, None).expect("a pair");
+            for socket in [&socket, &end] {
+                socket.set_nonblocking(true).expect("a flag");
+            }
+            let buffers = vec![[0; LARGEST_PACKET]; BATCH].try_into().expect("so many");
+            let (sources, lengths) = (Box::new(zeroed()), [0; BATCH]);
+            let checker = Checker::default();
+            (Udp { socket, address, checker, buffers, sources, lengths, was_full: false }, end)
+        }
+    }
 
     fn two() -> (Udp, Udp) {
         (Udp::bind(None).expect("an own address"), Udp::bind(None).expect("the next one"))
@@ -270,6 +290,72 @@ mod tests {
         assert_eq!(arrived, (0..FEW + BATCH + 1).map(bytes).collect::<Vec<_>>());
         calls.retain(|count| *count > 0);
         assert_eq!(calls, [FEW, BATCH, 1]);
+    }
+
+    #[test]
+    fn what_a_full_socket_does_not_take_leaves_later_unchanged_and_in_its_order() {
+        const COUNT: u32 = 2000;
+        let (source, destination) = (IpAddr::from([127, 0, 0, 1]), IpAddr::from([127, 0, 0, 2]));
+        let (mut udp, mut end) = Udp::of_pair(source, Type::SEQPACKET);
+        let bytes = |number: u32| number.to_be_bytes().repeat(4);
+        let packet = |number| Outgoing { source, destination, bytes: bytes(number) };
+        let mut packets: VecDeque<Outgoing> = (0..COUNT).map(packet).collect();
+        let (mut expected, mut is_full) = (0, false);
+        while !packets.is_empty() {
+            udp.send(&mut packets);
+            let before = expected;
+            let mut buffer = [0; 64];
+            while let Ok(length) = end.read(&mut buffer) {
+                let mut whole = bytes(expected);
+                let port = |address| SocketAddr::new(address, PORT);
+                let route = Route { source: port(source), destination: port(destination), identification: 0 };
+                append(&route, &mut whole);
+                assert_eq!(buffer[..length], whole, "packet {expected}");
+                expected += 1;
+            }
+            assert!(before < expected, "none leaves");
+            is_full |= !packets.is_empty();
+            // Those that wait have no CRC yet.
+            assert_eq!(packets.len(), (COUNT - expected) as usize);
+            for (number, waiting) in (expected..).zip(packets.iter().take(2 * BATCH)) {
+                assert_eq!(*waiting, packet(number));
+            }
+        }
+        assert!(is_full && expected == COUNT);
+    }
+
+    #[test]
+    fn a_packet_that_the_socket_refuses_is_lost_and_no_other() {
+        let (mut a, mut b) = two();
+        let packet =
+            |destination, number| Outgoing { source: a.address(), destination, bytes: vec![number; 12] };
+        let nowhere = IpAddr::V6(std::net::Ipv6Addr::LOCALHOST);
+        let mut packets: VecDeque<Outgoing> =
+            [(nowhere, 1), (b.address(), 2), (nowhere, 3), (nowhere, 4), (b.address(), 5)]
+                .map(|(destination, number)| packet(destination, number))
+                .into();
+        a.send(&mut packets);
+        assert!(packets.is_empty());
+        let mut arrived = Vec::new();
+        let deadline = Instant::now() + Duration::from_secs(60);
+        while arrived.len() < 2 && Instant::now() < deadline {
+            b.receive(|packet| arrived.push(packet.bytes[0]));
+        }
+        assert_eq!(arrived, [2, 5]);
+    }
+
+    #[test]
+    fn own_addresses_are_of_one_part_of_the_loopback_network_and_differ() {
+        let is = |process, attempt, expected: [u8; 4]| {
+            assert_eq!(own_address(process, attempt), Ipv4Addr::from(expected), "{process:#x} {attempt}");
+        };
+        is(0x0000_0001, 0, [127, 64, 0, 1]);
+        is(0x0001_0203, 0, [127, 65, 2, 3]);
+        is(0x0001_0203, 1, [127, 66, 2, 4]);
+        is(0x0001_0203, 2, [127, 67, 2, 5]);
+        is(0x003f_ffff, 0, [127, 127, 255, 255]);
+        is(0x0040_0000, 0, [127, 64, 0, 0]);
+        is(u32::MAX, 1, [127, 65, 0, 0]);
     }
 
     #[test]
