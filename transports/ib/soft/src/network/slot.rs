@@ -130,10 +130,17 @@ mod tests {
     }
 
     #[test]
+    fn a_directory_that_cannot_be_made_says_why() {
+        // Nobody makes directories in the kernel's own file system.
+        let error = private_directory(Path::new("/sys/softverbs")).expect_err("it cannot be made");
+        assert_ne!(error.kind(), io::ErrorKind::NotFound, "{error}");
+    }
+
+    #[test]
     fn slots_are_taken_once_and_packets_are_passed_on() {
         // Of no other test: nothing is bound to it.
-        let [_, _, middle, low] = std::process::id().to_be_bytes();
-        let address = IpAddr::V4(Ipv4Addr::new(127, 33, middle, low));
+        let [_, high, middle, low] = std::process::id().to_be_bytes();
+        let address = IpAddr::V4(Ipv4Addr::new(127, 160 + high % 32, middle, low));
         let (a, b) = (Slot::take(address).expect("free"), Slot::take(address).expect("free"));
         assert_ne!(a.first_qp(), b.first_qp());
         let for_b = packet(b.first_qp() + 5);
