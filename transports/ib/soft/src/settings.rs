@@ -101,6 +101,15 @@ mod tests {
     }
 
     #[test]
+    fn a_name_has_up_to_63_bytes() {
+        for (length, is_one) in [(1, true), (63, true), (64, false)] {
+            let name = "a".repeat(length);
+            let settings = read(&[("SOFTVERBS_NAME", &name)]);
+            assert_eq!((settings.error().is_none(), settings.name == name), (is_one, is_one), "{length}");
+        }
+    }
+
+    #[test]
     fn what_is_no_value_is_named() {
         for (name, value, why) in [
             ("SOFTVERBS_NAME", "a/b", "letters"),

@@ -211,10 +211,25 @@ mod tests {
         for (route, flags, level) in
             [(None, 0, 0), (Some(RouteKind::V6), IBV_WC_GRH, 9), (Some(RouteKind::V4), IBV_WC_GRH, 10)]
         {
-            arrived.route = route;
-            let mut wc: ibv_wc = super::super::objects::zeroed();
-            completion(&mut wc, &arrived);
-            assert_eq!((wc.wc_flags, wc.sl), (flags, level));
+            for (extra, with_immediate, number) in
+                [(Extra::None, 0, 0), (Extra::Immediate([1, 2, 3, 4]), IBV_WC_WITH_IMM, 0x0102_0304)]
+            {
+                (arrived.route, arrived.extra) = (route, extra);
+                let mut wc: ibv_wc = super::super::objects::zeroed();
+                completion(&mut wc, &arrived);
+                assert_eq!((wc.wc_flags, wc.sl), (flags + with_immediate, level));
+                assert_eq!(u32::from_be(wc.imm_data), number);
+            }
+        }
+    }
+
+    #[test]
+    fn a_way_has_a_gid_and_leaves_from_the_one_port() {
+        let way = Path { destination: [10, 7, 0, 9].into(), source_index: 3 };
+        let vector = address_vector(way);
+        assert_eq!(path(&vector), Some(way));
+        for (is_global, port_num) in [(0, 1), (1, 0), (1, 2), (0, 2)] {
+            assert_eq!(path(&ibv_ah_attr { is_global, port_num, ..vector }), None, "{is_global} {port_num}");
         }
     }
 

@@ -28,3 +28,23 @@ pub extern "C" fn ibv_qp_to_qp_ex(_: *mut ibv_qp) -> *mut c_void {
 pub extern "C" fn ibv_query_qp_data_in_order(_: *mut ibv_qp, _: c_int, _: u32) -> c_int {
     0
 }
+
+#[cfg(test)]
+mod tests {
+    use std::ptr::null_mut;
+
+    use super::*;
+
+    #[test]
+    fn what_is_not_offered_is_refused_with_a_number() {
+        let number = || std::io::Error::last_os_error().raw_os_error();
+        super::super::objects::set_errno(0);
+        assert_eq!((not_supported(), number()), (libc::EOPNOTSUPP, Some(libc::EOPNOTSUPP)));
+        super::super::objects::set_errno(0);
+        assert_eq!((no_object(), number()), (null_mut(), Some(libc::EOPNOTSUPP)));
+        // These are answers, not refusals.
+        super::super::objects::set_errno(0);
+        assert_eq!((ibv_qp_to_qp_ex(null_mut()), number()), (null_mut(), Some(0)));
+        assert_eq!((ibv_query_qp_data_in_order(null_mut(), 0, 0), number()), (0, Some(0)));
+    }
+}

@@ -190,8 +190,47 @@ fn serve(shared: &Shared, sockets: &[OwnedFd]) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::engine::{FaultPlan, Incident, Moment};
     use crate::network::slot::NUMBER_BITS;
     use std::collections::HashSet;
+
+    /// A device without its thread, which it may take for started.
+    fn without_its_thread(seems_to_have_it: bool) -> Arc<Driver> {
+        let options = Options { is_inline: true, ..Options::default() };
+        let mut driver = Driver::start(&options).expect("a device");
+        let own = Arc::get_mut(&mut driver).expect("nobody else has it");
+        let shared = Arc::get_mut(&mut own.shared).expect("there is no thread");
+        shared.hand_over = HandOver::new(seems_to_have_it);
+        driver
+    }
+
+    /// Whether the thread was woken since this was asked last.
+    fn is_woken(driver: &Driver) -> bool {
+        rustix::io::read(&driver.shared.wake, &mut [0; 8]).is_ok()
+    }
+
+    #[test]
+    fn the_thread_is_woken_when_an_application_hands_over_and_when_something_gets_due() {
+        let driver = without_its_thread(true);
+        driver.drive(&mut driver.lock());
+        assert!(!is_woken(&driver), "nothing is due");
+        driver.hand_over();
+        assert!(is_woken(&driver));
+        let incidents = vec![(Moment::Time(LONGEST_SLEEP << 20), Incident::PortDown)];
+        driver.lock().device.plan(FaultPlan { incidents, ..FaultPlan::default() });
+        driver.drive(&mut driver.lock());
+        assert!(is_woken(&driver), "it would sleep for ever");
+        driver.drive(&mut driver.lock());
+        assert!(!is_woken(&driver), "it is about to look");
+    }
+
+    #[test]
+    fn without_a_thread_nobody_is_woken() {
+        let driver = without_its_thread(false);
+        driver.hand_over();
+        driver.drive(&mut driver.lock());
+        assert!(!is_woken(&driver));
+    }
 
     #[test]
     fn its_part_of_an_address_is_free_when_a_device_has_ended() {

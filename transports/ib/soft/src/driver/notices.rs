@@ -93,9 +93,14 @@ impl Acknowledgements {
         let _all = self
             .0
             .changed
-            .wait_while(counts, |counts| counts.0 > counts.1)
+            .wait_while(counts, |counts| is_waited_for(*counts))
             .unwrap_or_else(PoisonError::into_inner);
     }
+}
+
+/// Whether not all that were taken are acknowledged.
+fn is_waited_for((taken, acknowledged): (u64, u64)) -> bool {
+    taken > acknowledged
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -123,6 +128,8 @@ mod tests {
 
     #[test]
     fn the_end_waits_for_what_was_taken() {
+        let counts = [(0, 0), (1, 0), (2, 1), (2, 2), (1, 2)];
+        assert_eq!(counts.map(is_waited_for), [false, true, true, false, false]);
         let counts = Arc::new(Acknowledgements::default());
         counts.wait();
         counts.take();

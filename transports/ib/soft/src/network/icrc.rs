@@ -152,7 +152,16 @@ mod tests {
         Route { source: address("10.7.0.1:49152"), destination: address("10.7.0.2:4791"), identification }
     }
 
-    /// A packet that rdma_rxe of Linux 6.1 sent over IPv4: the first message of ibv_rc_pingpong.
+    /// The numbers are of another program, which finds those of packets that adapters sent, too.
+    #[test]
+    fn it_is_the_one_that_adapters_make() {
+        let packet: [u8; 20] = std::array::from_fn(|index| index as u8);
+        assert_eq!(icrc(&route(0x1234), &packet), 0xa57f_0fd6);
+        let address = |text: &str| text.parse().expect("an address");
+        let (source, destination) = (address("[fd00::1]:49152"), address("[fd00::2]:4791"));
+        assert_eq!(icrc(&Route { source, destination, identification: 0x1234 }, &packet), 0x4c5b_d9b7);
+    }
+
     #[test]
     fn packets_with_any_identification_pass_and_damaged_ones_do_not() {
         let mut checker = Checker::default();
@@ -162,11 +171,13 @@ mod tests {
             for identification in [0, 1, 0x8000, 0xffff, 0x1234] {
                 let mut bytes = packet.clone();
                 append(&route(identification), &mut bytes);
-                assert_eq!(
-                    checker.check(&route(0), &bytes),
-                    Some(&packet[..]),
-                    "{length} {identification:#x}"
-                );
+                for first in [0, 0x1234, 0xffff] {
+                    // One that has kept nothing yet, too.
+                    for checker in [&mut checker, &mut Checker::default()] {
+                        let found = checker.check(&route(first), &bytes);
+                        assert_eq!(found, Some(&packet[..]), "{length} {identification:#x} {first:#x}");
+                    }
+                }
                 for damaged in 0..bytes.len().min(200) {
                     let mut bytes = bytes.clone();
                     bytes[damaged] ^= 0x10;
