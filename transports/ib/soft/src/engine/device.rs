@@ -522,7 +522,7 @@ impl Device {
         // Numbers are given one after the other, and begin again behind the last.
         let qp = match in_use {
             Some(number) => self.qps.get_mut(&number),
-            None => self.qps.values_mut().min_by_key(|qp| qp.number.wrapping_sub(first) & 0x00ff_ffff),
+            None => self.qps.values_mut().min_by_key(|qp| qp.number.wrapping_sub(first)),
         };
         let cq = qp
             .as_ref()

@@ -226,6 +226,15 @@ mod tests {
     }
 
     #[test]
+    fn a_share_is_of_the_numbers_below_it() {
+        let random = Rng::with_seed(7);
+        let drawn = random.clone().f64();
+        for (share, is_hit) in [(drawn, false), (drawn.next_up(), true), (0.0, false), (1.0, true)] {
+            assert_eq!(Which::Share(share).hits(1, &mut random.clone()), is_hit, "{share}");
+        }
+    }
+
+    #[test]
     fn calls_are_counted_each_for_itself() {
         let verbs = vec![(Verb::CreateQp, Which::Number(2), 12), (Verb::CreateCq, Which::Number(1), 5)];
         let mut faults = Faults::new(FaultPlan { verbs, ..FaultPlan::default() });

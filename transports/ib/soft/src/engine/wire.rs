@@ -473,6 +473,13 @@ mod tests {
     }
 
     #[test]
+    fn the_opcodes_are_those_of_reliable_connections_and_of_datagrams() {
+        let known: Vec<u8> = (0..=u8::MAX).filter(|opcode| meaning(*opcode).is_some()).collect();
+        let reliable = (0x00..=0x14).chain(0x16..=0x17);
+        assert_eq!(known, reliable.chain(0x64..=0x65).collect::<Vec<_>>());
+    }
+
+    #[test]
     fn every_opcode_survives_the_way_there_and_back() {
         for opcode in 0..=u8::MAX {
             let Some((kind, part, extra)) = meaning(opcode) else { continue };

@@ -75,6 +75,16 @@ fn a_write_with_immediate_data_uses_a_receive_request_and_not_its_memory() {
     assert_eq!(told.extra, Extra::Immediate([9; 4]));
     assert_eq!(pair.sides[1].memory[..61], [[7; 60].as_slice(), &[0]].concat());
     assert_eq!(pair.sides[1].memory[1000..1008], [0; 8]);
+    // Of several packets: the last brings it.
+    let length = 2 * MTU as usize + 1;
+    pair.receive(1, 6, 0, 8);
+    pair.sides[0].memory[..length].fill(3);
+    let data = SendData::Pieces(pair.sides[0].pieces(0, length));
+    pair.post(0, SendRequest { extra: Extra::Immediate([8; 4]), ..request(2, write, data) }).expect("posted");
+    let told = pair.wait(1);
+    assert_eq!((told.wr_id, told.opcode, told.length as usize), (6, Opcode::ReceiveWrite, length));
+    assert_eq!(told.extra, Extra::Immediate([8; 4]));
+    assert_eq!(pair.sides[1].memory[..length], pair.sides[0].memory[..length]);
 }
 
 #[test]
@@ -138,6 +148,8 @@ fn a_shared_queue_serves_and_tells_its_limit_once() {
         assert_eq!(pair.wait(1).wr_id, round);
         let expected = if round == 1 { vec![Event::SrqLimitReached(srq)] } else { vec![] };
         assert_eq!(pair.events(1), expected, "{round}");
+        let limit = if round == 0 { 3 } else { 0 };
+        assert_eq!(pair.net.device(1).query_srq(srq), Some((64, limit)), "{round}");
     }
 }
 

@@ -2,7 +2,7 @@
 
 use uct_ib_soft::engine::{
     Access, Atomic, Attributes, Capacity, Config, Device, Event, Mask, Path, Personality, Piece, QpConfig,
-    QpKind, QpState, Refusal, SendData, SendKind, SendRequest, Status, Target,
+    QpKind, QpState, ReceiveRequest, Refusal, SendData, SendKind, SendRequest, Status, Target,
 };
 
 use crate::net::{MEMORY, Pair, SECOND, Setup, address, all_access, request};
@@ -213,6 +213,59 @@ fn what_does_not_fit_is_not_posted() {
     assert_eq!(pair.post(0, write(bytes(8))), Ok(()));
     assert_eq!(pair.post(0, write(bytes(8))), Ok(()));
     assert_eq!(pair.post(0, write(bytes(8))), Err(Refusal::Full));
+    let side = &pair.sides[0];
+    let receive = |count| ReceiveRequest {
+        wr_id: 1,
+        pieces: (0..count).flat_map(|index| side.pieces(index * 8, 8)).collect(),
+    };
+    let device = pair.net.device(0);
+    assert_eq!(device.post_receive(side.qp, receive(2)), Err(Refusal::Invalid));
+    assert_eq!([0, 1].map(|count| device.post_receive(side.qp, receive(count))), [Ok(()); 2]);
+    assert_eq!(device.post_receive(side.qp, receive(1)), Err(Refusal::Full));
+}
+
+#[test]
+fn the_state_of_failure_ends_all_that_was_posted_and_looks_at_no_other_attribute() {
+    for has_srq in [false, true] {
+        let mut pair = Setup { has_srq, ..Setup::default() }.pair();
+        pair.net.is_cut = true;
+        let target = pair.sides[1].target(0);
+        (1..=2).for_each(|wr_id| {
+            pair.post(0, request(wr_id, SendKind::Write(target), bytes(8))).expect("posted");
+        });
+        pair.receive(0, 3, 0, 8);
+        pair.idle(1);
+        let qp = pair.sides[0].qp;
+        let error = Attributes { state: QpState::Error, port: 9, ..Attributes::default() };
+        assert_eq!(pair.net.device(0).modify_qp(qp, &error, Mask::STATE | Mask::PORT), Ok(()));
+        assert_eq!(pair.state(0), QpState::Error);
+        let mut ended: Vec<_> =
+            std::iter::from_fn(|| pair.poll(0)).map(|one| (one.wr_id, one.status)).collect();
+        ended.sort_unstable_by_key(|one| one.0);
+        // What is in a shared queue is for the others.
+        let posted = if has_srq { 1..=2 } else { 1..=3 };
+        assert_eq!(ended, posted.map(|wr_id| (wr_id, Status::Flushed)).collect::<Vec<_>>());
+        let expected = if has_srq { vec![Event::LastReceiveReached(qp)] } else { vec![] };
+        assert_eq!(pair.events(0), expected);
+        assert_eq!(pair.net.device(0).query_qp(qp).expect("it is there").0.port, 1);
+        let sent = pair.net.sent;
+        pair.idle(SECOND);
+        assert_eq!(pair.net.sent, sent, "nothing is sent again");
+    }
+}
+
+#[test]
+fn what_the_device_does_not_have_is_refused_in_every_transition() {
+    let mut pair = Setup::default().pair();
+    let qp = pair.sides[0].qp;
+    let device = pair.net.device(0);
+    for state in [QpState::ReadyToSend, QpState::Reset, QpState::Error] {
+        for absent in [Mask::ALTERNATE_PATH, Mask::CAPACITY] {
+            let to = Attributes { state, ..Attributes::default() };
+            assert_eq!(device.modify_qp(qp, &to, Mask::STATE | absent), Err(Refusal::Invalid), "{absent:?}");
+            assert_eq!(device.state(qp), Some(QpState::ReadyToSend));
+        }
+    }
 }
 
 #[test]
@@ -271,6 +324,7 @@ fn draining_ends_what_was_begun_and_begins_nothing() {
     pair.idle(1);
     let drain = Attributes { state: QpState::SendQueueDrain, tells_drained: true, ..Attributes::default() };
     pair.net.device(0).modify_qp(qp, &drain, Mask::STATE | Mask::TELLS_DRAINED).expect("from RTS");
+    assert_eq!(pair.events(0), [], "the first is under way");
     pair.post(0, request(2, SendKind::Write(target), bytes(8))).expect("posted");
     assert_eq!(pair.wait(0).wr_id, 1);
     pair.idle(SECOND);
@@ -279,6 +333,21 @@ fn draining_ends_what_was_begun_and_begins_nothing() {
     let on = Attributes { state: QpState::ReadyToSend, ..Attributes::default() };
     pair.net.device(0).modify_qp(qp, &on, Mask::STATE).expect("from SQD");
     assert_eq!(pair.wait(0).wr_id, 2);
+}
+
+#[test]
+fn a_queue_that_has_nothing_under_way_is_drained_at_once_if_that_is_asked_for() {
+    for tells_drained in [true, false] {
+        let mut pair = Setup::default().pair();
+        let qp = pair.sides[0].qp;
+        let drain = Attributes { state: QpState::SendQueueDrain, tells_drained, ..Attributes::default() };
+        let mask = Mask::STATE | Mask::TELLS_DRAINED;
+        pair.net.device(0).modify_qp(qp, &drain, mask).expect("from RTS");
+        let expected = if tells_drained { vec![Event::SendQueueDrained(qp)] } else { vec![] };
+        assert_eq!(pair.events(0), expected);
+        pair.net.device(0).modify_qp(qp, &drain, Mask::STATE).expect("it stays");
+        assert_eq!(pair.events(0), [], "it is told once");
+    }
 }
 
 #[test]

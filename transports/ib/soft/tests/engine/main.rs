@@ -5,5 +5,6 @@ mod datagrams;
 mod errors;
 mod faults;
 mod net;
+mod objects;
 mod retries;
 mod seeds;

@@ -152,6 +152,39 @@ fn an_answer_to_what_was_not_asked_for_changes_nothing() {
 }
 
 #[test]
+fn data_for_a_request_that_reads_nothing_change_nothing() {
+    let mut peer = Peer::new(&Setup::default());
+    post(&mut peer, 1, SendKind::Write, 2);
+    assert_eq!(peer.heads().len(), 2);
+    for (number, part) in [(0, Part::First), (1, Part::Last), (0, Part::Only)] {
+        data(&mut peer, asked(number), part, MTU as usize);
+        let headers = peer.headers(Kind::AtomicAcknowledge, Part::Only, asked(number));
+        let aeth = Some(Aeth { syndrome: Syndrome::Ack, msn: 0 });
+        peer.inject(&Headers { aeth, original: Some(7), ..headers }, &[]);
+        assert_eq!((peer.pair.poll(1), peer.heads()), (None, vec![]), "{number}");
+    }
+    tell(&mut peer, asked(1), Syndrome::Ack);
+    assert_eq!(peer.pair.poll(1).map(|ended| ended.status), Some(Status::Success));
+}
+
+#[test]
+fn a_refusal_behind_a_read_without_its_data_asks_for_them_first() {
+    for nak in [Nak::RemoteAccess, Nak::RemoteOperation, Nak::InvalidRequest] {
+        let mut peer = Peer::new(&Setup::default());
+        post(&mut peer, 1, SendKind::Read, 1);
+        post(&mut peer, 2, SendKind::Write, 1);
+        assert_eq!(peer.heads().len(), 2);
+        tell(&mut peer, asked(1), Syndrome::Nak(nak));
+        let again: Vec<_> = peer.heads().iter().map(|headers| headers.psn).collect();
+        assert_eq!((again, peer.pair.poll(1)), (vec![asked(0), asked(1)], None), "{nak:?}");
+        data(&mut peer, asked(0), Part::Only, MTU as usize);
+        assert_eq!(peer.pair.poll(1).map(|ended| ended.status), Some(Status::Success));
+        tell(&mut peer, asked(1), Syndrome::Nak(nak));
+        assert_eq!(peer.pair.state(1), QpState::Error, "now it is its turn");
+    }
+}
+
+#[test]
 fn answers_of_a_wrong_kind_or_length_fail_the_request() {
     for (packets, part, length) in
         [(2, Part::First, 255), (2, Part::Only, 512), (1, Part::Only, 255), (1, Part::First, 256)]

@@ -109,3 +109,49 @@ fn a_duplicate_read_asks_for_no_other_memory() {
     peer.read(psn(1), MTU as usize, MTU as usize);
     assert_eq!(peer.answers(), [Answer::Read(psn(1))]);
 }
+
+#[test]
+fn duplicates_of_what_is_around_a_read_are_answered_beside_it() {
+    let mut peer = Peer::new(&Setup::default());
+    peer.add(psn(0));
+    peer.read(psn(1), 0, 2 * MTU as usize);
+    peer.add(psn(3));
+    assert_eq!(peer.answers().len(), 4);
+    // All of them wait at once.
+    peer.read(psn(1), 0, 2 * MTU as usize);
+    peer.add(psn(0));
+    peer.add(psn(3));
+    let read = [1, 2].map(|number| Answer::Read(psn(number)));
+    assert_eq!(peer.answers(), [read[0], read[1], Answer::Found(psn(0), 0), Answer::Found(psn(3), 1)]);
+    // The rest of the read stands for the whole of it.
+    peer.read(psn(1), 0, 2 * MTU as usize);
+    peer.read(psn(2), MTU as usize, MTU as usize);
+    assert_eq!(peer.answers(), [read[1]]);
+}
+
+#[test]
+fn a_late_duplicate_of_a_read_whose_memory_has_ended_takes_no_other_answer_along() {
+    let mut peer = Peer::new(&Setup::default());
+    peer.add(psn(0));
+    peer.read(psn(1), 8, 2 * MTU as usize);
+    assert_eq!(peer.answers().len(), 3);
+    let key = peer.pair.sides[1].key;
+    peer.pair.net.device(1).deregister(key).expect("it was registered");
+    peer.read(psn(1), 8, 2 * MTU as usize);
+    peer.add(psn(0));
+    peer.write(psn(3));
+    assert_eq!(peer.answers(), [Answer::Found(psn(0), 0), Answer::Told(psn(3), Syndrome::Ack)]);
+}
+
+#[test]
+fn a_write_with_the_number_of_a_read_is_a_duplicate_of_that() {
+    let mut peer = Peer::new(&Setup::default());
+    peer.read(psn(0), 0, 8);
+    peer.read(psn(1), 0, 8);
+    assert_eq!(peer.answers().len(), 2);
+    // No less is acknowledged than what it is itself, and not the read behind it.
+    peer.write(psn(0));
+    assert_eq!(peer.answers(), [Answer::Told(psn(0), Syndrome::Ack)]);
+    peer.write(psn(1));
+    assert_eq!(peer.answers(), [Answer::Told(psn(1), Syndrome::Ack)]);
+}

@@ -156,3 +156,24 @@ fn what_is_no_part_of_a_message_that_was_begun_fails_the_queue_pair() {
         assert_eq!(peer.pair.state(1), QpState::Error);
     }
 }
+
+#[test]
+fn what_goes_on_with_a_message_of_another_kind_fails_the_queue_pair() {
+    for (begun, then) in [(Kind::Send, Kind::Write), (Kind::Write, Kind::Send)] {
+        for part in [Part::Middle, Part::Last] {
+            let mut peer = Peer::new(&Setup::default());
+            (1..=2).for_each(|wr_id| peer.pair.receive(1, wr_id, 0, 1024));
+            let mut headers = peer.headers(begun, Part::First, psn(0));
+            headers.reth = (begun == Kind::Write).then(|| peer.reth(0, 1024)).flatten();
+            peer.inject(&headers, &[1; MTU as usize]);
+            let headers = peer.headers(then, part, psn(1));
+            peer.inject(&headers, &[2; MTU as usize]);
+            assert_eq!(
+                peer.answers().last(),
+                Some(&Answer::Told(psn(1), Syndrome::Nak(Nak::InvalidRequest)))
+            );
+            assert_eq!(peer.pair.state(1), QpState::Error);
+            assert_eq!(peer.pair.sides[1].memory[..512], [[1; 256], [0; 256]].concat());
+        }
+    }
+}

@@ -120,8 +120,9 @@ fn rules(kind: QpKind, from: QpState, to: QpState) -> Option<(Mask, Mask)> {
 impl Qp {
     /// Changes the attributes of `mask` to those of `new`, all or none.
     pub fn modify(&mut self, new: &Attributes, mask: Mask, resources: &mut Resources) -> Result<(), Refused> {
-        if mask.intersects(Mask::ALTERNATE_PATH | Mask::CAPACITY) {
-            return Err(Refused::Excess(mask & (Mask::ALTERNATE_PATH | Mask::CAPACITY)));
+        let absent = mask & (Mask::ALTERNATE_PATH | Mask::CAPACITY);
+        if !absent.is_empty() {
+            return Err(Refused::Excess(absent));
         }
         let from = self.state();
         if mask.contains(Mask::CURRENT_STATE) && new.current_state != from {
@@ -142,15 +143,13 @@ impl Qp {
             _ => {
                 self.set(new, mask, resources)?;
                 self.attributes.state = to;
-                if to == QpState::ReadyToReceive && from == QpState::Init {
+                if to == QpState::ReadyToReceive {
                     self.responder.start(self.attributes.receive_psn);
                 }
                 if to == QpState::ReadyToSend && from == QpState::ReadyToReceive {
                     self.requester = Requester::starting_at(&self.attributes);
                 }
-                if to == QpState::SendQueueDrain {
-                    self.tell_drained(resources);
-                }
+                self.tell_drained(resources);
             }
         }
         Ok(())

@@ -161,10 +161,10 @@ impl Qp {
         if !matches!(self.state(), QpState::ReadyToSend | QpState::SendQueueDrain) {
             return false;
         }
-        if self.requester.pause.is_some_and(|until| now < until) {
+        // Its end has been taken out by `expire`, which comes first.
+        if self.requester.pause.is_some() {
             return false;
         }
-        self.requester.pause = None;
         for _ in 0..budget {
             if !self.send_one(resources) {
                 return false;
