@@ -480,6 +480,62 @@ mod tests {
     }
 
     #[test]
+    fn every_syndrome_is_told_apart_and_the_reserved_ones_are_none() {
+        for code in 0..=u8::MAX {
+            let expected = match code {
+                0..32 => Some(Syndrome::Ack),
+                32..64 => Some(Syndrome::ReceiverNotReady(code - 32)),
+                0x60 => Some(Syndrome::Nak(Nak::Sequence)),
+                0x61 => Some(Syndrome::Nak(Nak::InvalidRequest)),
+                0x62 => Some(Syndrome::Nak(Nak::RemoteAccess)),
+                0x63 => Some(Syndrome::Nak(Nak::RemoteOperation)),
+                _ => None,
+            };
+            assert_eq!(Syndrome::of(code), expected, "{code:#x}");
+            if let Some(syndrome) = expected {
+                let is_ack = syndrome == Syndrome::Ack;
+                assert_eq!(syndrome.code(), if is_ack { 31 } else { code }, "no credits are told");
+            }
+            let mut headers = Headers::new(Kind::Acknowledge, Part::Only, 1, Psn::new(0));
+            headers.aeth = Some(Aeth { syndrome: Syndrome::Ack, msn: 1 });
+            let mut packet = encoded(&headers, &[]);
+            packet[BTH_LENGTH] = code;
+            let decoded = Headers::decode(&packet).map(|(headers, _)| headers.aeth.map(|aeth| aeth.syndrome));
+            assert_eq!(decoded, expected.map(Some).ok_or(Malformed::Syndrome(code)));
+        }
+    }
+
+    #[test]
+    fn a_packet_of_another_version_or_with_more_padding_than_bytes_is_none() {
+        let headers = Headers::new(Kind::Send, Part::Only, 0x12_3456, Psn::new(0));
+        let packet = encoded(&headers, &[1, 2, 3]);
+        assert_eq!(destination_qp(&packet), Some(0x12_3456));
+        assert_eq!((destination_qp(&packet[..8]), destination_qp(&packet[..7])), (Some(0x12_3456), None));
+        for version in 1..16 {
+            let mut packet = packet.clone();
+            packet[1] |= version;
+            assert_eq!(Headers::decode(&packet), Err(Malformed::Version(version)));
+        }
+        for padding in 0..4_u8 {
+            for bytes in 0..4_u8 {
+                let mut packet = packet[..BTH_LENGTH + usize::from(bytes)].to_vec();
+                packet[1] = padding << 4;
+                let found = Headers::decode(&packet).map(|(_, payload)| payload.len());
+                let expected = bytes.checked_sub(padding).map(usize::from);
+                assert_eq!(found, expected.ok_or(Malformed::Short(packet.len())), "{padding} of {bytes}");
+            }
+        }
+        for length in 0..BTH_LENGTH {
+            assert_eq!(Headers::decode(&packet[..length]), Err(Malformed::Short(length)));
+        }
+        // Bits beside those of the number are the sender's own.
+        let mut packet = packet;
+        (packet[4], packet[8]) = (0xff, 0x7f);
+        assert_eq!(destination_qp(&packet), Some(0x12_3456));
+        assert_eq!(Headers::decode(&packet), Ok((headers, &[1, 2, 3][..])));
+    }
+
+    #[test]
     fn every_opcode_survives_the_way_there_and_back() {
         for opcode in 0..=u8::MAX {
             let Some((kind, part, extra)) = meaning(opcode) else { continue };

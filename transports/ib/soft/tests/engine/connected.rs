@@ -143,6 +143,8 @@ fn a_shared_queue_serves_and_tells_its_limit_once() {
     (0..4).for_each(|number| pair.receive(1, number, number as usize * 64, 64));
     pair.net.device(1).set_srq_limit(srq, 3).expect("within its capacity");
     assert!(pair.net.device(1).set_srq_limit(srq, 65).is_err());
+    pair.net.device(1).set_srq_limit(srq, 64).expect("its capacity");
+    pair.net.device(1).set_srq_limit(srq, 3).expect("within its capacity");
     for round in 0..4 {
         pair.post(0, request(round, SendKind::Send, SendData::Inline(vec![1; 8]))).expect("posted");
         assert_eq!(pair.wait(1).wr_id, round);
@@ -164,6 +166,9 @@ fn a_connection_that_is_used_before_it_is_known_is_an_event() {
     assert_eq!(pair.wait(0).status, Status::Success);
     let qp = pair.sides[1].qp;
     assert_eq!(pair.events(1), [Event::CommunicationEstablished(qp)]);
+    pair.receive(1, 2, 0, 64);
+    pair.post(0, request(2, SendKind::Send, SendData::Inline(vec![1]))).expect("posted");
+    assert_eq!((pair.wait(0).status, pair.events(1)), (Status::Success, vec![]), "it is told once");
 }
 
 #[test]

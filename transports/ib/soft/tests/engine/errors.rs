@@ -225,6 +225,21 @@ fn what_does_not_fit_is_not_posted() {
 }
 
 #[test]
+fn a_message_is_as_long_as_half_of_the_numbers_permit() {
+    let mut pair = Setup::default().pair();
+    let target = pair.sides[1].target(0);
+    let long = |pair: &Pair, rest: u32| {
+        let pieces = pair.sides[0].pieces(0, 1 << 29);
+        let more = Piece { length: (1 << 29) + rest, ..pieces[0] };
+        request(1, SendKind::Write(target), SendData::Pieces([pieces[0], more].into_iter().collect()))
+    };
+    let (largest, larger) = (long(&pair, 0), long(&pair, 1));
+    assert_eq!(pair.post(0, larger), Err(Refusal::Invalid));
+    assert_eq!(pair.post(0, largest), Ok(()));
+    assert_eq!(pair.wait(0).status, Status::LocalProtection, "there is no such memory");
+}
+
+#[test]
 fn the_state_of_failure_ends_all_that_was_posted_and_looks_at_no_other_attribute() {
     for has_srq in [false, true] {
         let mut pair = Setup { has_srq, ..Setup::default() }.pair();

@@ -1,11 +1,11 @@
 //! Objects of a device: the numbers that they get, the events that they have, and what ends with them.
 
 use uct_ib_soft::engine::{
-    Attributes, Capacity, Config, CqId, Device, Event, FaultPlan, Incident, Mask, Moment, PdId, Personality,
-    QpConfig, QpKind, QpState, SendData, SendKind, SrqId, Target,
+    Access, Attributes, Capacity, Config, CqId, Device, Event, FaultPlan, Incident, Mask, Moment, PdId,
+    Personality, QpConfig, QpKind, QpState, Refusal, SendData, SendKind, SrqId, Target,
 };
 
-use crate::net::{address, request};
+use crate::net::{Setup, address, request};
 
 fn device(first_qp: u32, qp_bits: u32) -> Device {
     let personality = Personality::Specification;
@@ -133,4 +133,42 @@ fn the_announcement_of_a_queue_ends_with_it_and_those_of_others_stay() {
         device.destroy_cq(cqs[ends]).expect("nothing uses it");
         assert_eq!([(); 2].map(|()| device.next_announced()), [Some(cqs[1 - ends]), None]);
     }
+}
+
+#[test]
+fn memory_is_registered_within_the_addresses_and_for_peers_where_the_device_may_write() {
+    let mut device = device(5, 24);
+    let pd = device.alloc_pd();
+    let local = Access::LOCAL_WRITE;
+    for (address, length, access, expected) in [
+        (u64::MAX - 8, 8, Access::empty(), Ok(())),
+        (u64::MAX - 8, 9, Access::empty(), Err(Refusal::Invalid)),
+        (8, 8, Access::REMOTE_READ, Ok(())),
+        (8, 8, Access::REMOTE_WRITE, Err(Refusal::Invalid)),
+        (8, 8, Access::REMOTE_ATOMIC, Err(Refusal::Invalid)),
+        (8, 8, Access::REMOTE_WRITE | local, Ok(())),
+        (8, 8, Access::REMOTE_ATOMIC | local, Ok(())),
+    ] {
+        // SAFETY: nothing accesses it.
+        let key = unsafe { device.register(pd, address, length, access) };
+        assert_eq!(key.map(|key| device.deregister(key)), expected.map(Ok), "{address} {length} {access:?}");
+    }
+    assert_eq!((device.regions(), device.dealloc_pd(pd)), (0, Ok(())));
+    // SAFETY: nothing accesses it.
+    let key = unsafe { device.register(pd, 8, 8, local) };
+    assert_eq!(key, Err(Refusal::NotFound), "its domain has ended");
+}
+
+#[test]
+fn the_deadline_of_a_queue_pair_ends_with_it() {
+    let mut pair = Setup::default().pair();
+    pair.net.is_cut = true;
+    let target = pair.sides[1].target(0);
+    pair.post(0, request(1, SendKind::Write(target), SendData::Inline(vec![1]))).expect("posted");
+    pair.idle(1);
+    let qp = pair.sides[0].qp;
+    let device = pair.net.device(0);
+    assert_eq!(device.next_deadline(), Some(4096 << 8));
+    device.destroy_qp(qp).expect("it is there");
+    assert_eq!(device.next_deadline(), None);
 }

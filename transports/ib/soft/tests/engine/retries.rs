@@ -1,6 +1,6 @@
 //! What a requester counts and what it waits for: packets in flight, retries, timers, requests ahead.
 
-use uct_ib_soft::engine::{Completion, SendData, SendKind, Status};
+use uct_ib_soft::engine::{Completion, Personality, SendData, SendKind, Status};
 
 use crate::net::{MEMORY, MTU, Pair, SECOND, Setup, request};
 
@@ -125,5 +125,21 @@ fn no_more_is_under_way_without_an_answer_than_a_window() {
         // Less than the first timeout.
         pair.idle(100_000);
         assert_eq!(pair.net.sent, window, "packets of {mtu} bytes");
+    }
+}
+
+#[test]
+fn the_largest_count_of_retries_is_for_ever_where_the_kernels_device_has_it_so() {
+    for (personality, retry_count, is_endless) in
+        [(Personality::Rxe, 7, true), (Personality::Rxe, 6, false), (Personality::Specification, 7, false)]
+    {
+        let mut setup = Setup { personality, ..Setup::default() };
+        setup.attributes.retry_count = retry_count;
+        let mut pair = setup.pair();
+        pair.net.is_cut = true;
+        write(&mut pair, 1, 8);
+        pair.idle(100 * TIMEOUT);
+        let expected = (!is_endless).then_some((1, Status::RetryExceeded));
+        assert_eq!(pair.poll(0).map(ended), expected, "{personality:?} {retry_count}");
     }
 }

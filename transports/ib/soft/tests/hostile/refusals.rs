@@ -1,7 +1,7 @@
 //! What the device says to each kind of bad request, and what it counts.
 
-use uct_ib_soft::engine::wire::{Extra, Headers, Kind, Nak, Part, Syndrome};
-use uct_ib_soft::engine::{Incoming, QpState, Status};
+use uct_ib_soft::engine::wire::{Deth, Extra, Headers, Kind, Nak, Part, Syndrome};
+use uct_ib_soft::engine::{Incoming, QpKind, QpState, Status};
 
 use crate::net::{MTU, Setup, address};
 use crate::peer::{Answer, Peer, psn};
@@ -118,4 +118,54 @@ fn a_message_that_was_begun_is_flushed_with_the_others() {
     assert_eq!(peer.pair.state(1), QpState::Error);
     let ended = [(); 3].map(|()| peer.pair.poll(1).map(|ended| (ended.wr_id, ended.status)));
     assert_eq!(ended, [Some((1, Status::Flushed)), Some((2, Status::Flushed)), None]);
+}
+
+#[test]
+fn packets_of_another_service_are_dropped() {
+    let mut peer = Peer::new(&Setup { kind: QpKind::Ud, ..Setup::default() });
+    (1..=2).for_each(|wr_id| peer.pair.receive(1, wr_id, 0, 100));
+    peer.send(psn(0));
+    peer.write(psn(0));
+    assert_eq!((peer.answers(), peer.pair.poll(1)), (vec![], None));
+    let mut peer = Peer::new(&Setup::default());
+    peer.pair.receive(1, 1, 0, 100);
+    let deth = Some(Deth { qkey: 0x1111, source_qp: 77 });
+    let headers = Headers { deth, ..peer.headers(Kind::Datagram, Part::Only, psn(0)) };
+    // The key that it has until it is told another, too.
+    for qkey in [0x1111, 0] {
+        let deth = Some(Deth { qkey, source_qp: 77 });
+        peer.inject(&Headers { deth, ..headers }, &[1; 8]);
+        assert_eq!((peer.answers(), peer.pair.poll(1)), (vec![], None));
+    }
+    peer.send(psn(0));
+    assert_eq!(peer.pair.poll(1).map(|received| received.wr_id), Some(1));
+}
+
+#[test]
+fn a_payload_that_the_device_cannot_carry_is_dropped_and_one_of_its_size_is_not() {
+    let mut peer = Peer::new(&Setup { kind: QpKind::Ud, ..Setup::default() });
+    peer.pair.receive(1, 1, 0, 8192);
+    let deth = Some(Deth { qkey: 0x1111, source_qp: 77 });
+    let headers = Headers { deth, ..peer.headers(Kind::Datagram, Part::Only, psn(0)) };
+    peer.inject(&headers, &[1; 4097]);
+    assert_eq!(peer.pair.poll(1), None);
+    peer.inject(&headers, &[1; 4096]);
+    assert_eq!(peer.pair.poll(1).map(|received| received.length), Some(40 + 4096));
+}
+
+#[test]
+fn a_refusal_fails_the_queue_pair_with_the_event_of_its_kind_alone() {
+    use uct_ib_soft::engine::Event;
+    for (length, event) in [(8, Some(Event::QpAccessError as fn(u32) -> Event)), (0, None)] {
+        let mut peer = Peer::new(&Setup::default());
+        let mut headers = peer.headers(Kind::Write, Part::Only, psn(0));
+        headers.reth = peer.reth(0, length);
+        // No bytes need no key.
+        headers.reth.as_mut().expect("just set").rkey ^= 1;
+        peer.inject(&headers, &vec![1; length]);
+        let qp = peer.pair.sides[1].qp;
+        let syndrome = event.map_or(Syndrome::Ack, |_| Syndrome::Nak(Nak::RemoteAccess));
+        assert_eq!(peer.answers(), [Answer::Told(psn(0), syndrome)]);
+        assert_eq!(peer.pair.events(1), event.map(|event| event(qp)).into_iter().collect::<Vec<_>>());
+    }
 }
