@@ -377,7 +377,8 @@ impl Pair {
         }
         // All at once: a connection takes many calls of progress.
         self.drain(total);
-        for _ in 0..8 * 1024 {
+        // Until the peers are looked at as rarely as they will ever be.
+        for _ in 0..64 * 1024 {
             self.receiver.progress();
             self.sender.progress();
         }
