@@ -35,6 +35,23 @@ fn give_back(bed: &Bed, (place, length): Place, headroom: usize) -> Vec<u8> {
 }
 
 #[test]
+fn messages_that_are_kept_one_by_one_share_a_buffer_until_half_of_it_is_used() {
+    let bed = Bed::with_headroom(&[("rx_seg_size", "16k")], 0);
+    let places = keep(&bed, 0, |_| true);
+    for _ in 0..8 {
+        bed.write(&frame(1, &[7; 16]));
+    }
+    *bed.inbox.keeper.borrow_mut() = None;
+    let places = places.take();
+    let addresses = places.iter().map(|(place, _)| place.addr());
+    let (first, last) = (addresses.clone().min().unwrap(), addresses.max().unwrap());
+    assert!(places.len() == 8 && last - first < 8 << 10, "{places:?}");
+    for place in places {
+        assert_eq!(give_back(&bed, place, 0), [7; 16]);
+    }
+}
+
+#[test]
 fn a_kept_message_and_its_headroom_stay_as_they_are_whatever_comes_behind() {
     let lengths = [16, 0, 50, 3, 800, 1, 64, 15_000, 40_000, 8, 7, 2000];
     let chosen: [fn(usize) -> bool; 4] =
