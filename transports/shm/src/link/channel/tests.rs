@@ -86,6 +86,17 @@ fn mapped(mapping: &Mapping) -> usize {
     kilobytes.trim().parse::<usize>().unwrap() << 10
 }
 
+/// A wait of half a second for a page that is there would be noticed by nothing else.
+#[test]
+fn mapping_ends_with_the_last_page() {
+    let channel = channel();
+    welcomed(&channel);
+    let peer = connected(&channel, credentials().effective_uid);
+    let lent = lend(&channel, &peer, ((5, 7), 4096), 4096).unwrap();
+    let mut populating = Populating::new(lent);
+    assert!((0..100).any(|_| populating.advance().is_some()), "more turns than a page takes");
+}
+
 /// What the key waits for is what the peer has used, and nothing that only its length promises.
 #[test]
 fn the_pages_that_a_peer_has_used_are_mapped_before_its_key_is_bound_and_no_others_are_made() {
