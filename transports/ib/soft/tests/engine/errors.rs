@@ -487,3 +487,24 @@ fn the_largest_value_of_an_attribute_is_taken_and_one_more_is_not() {
     let same = Attributes { state: QpState::ReadyToSend, ..largest };
     assert_eq!(device.modify_qp(qp, &same, Mask::STATE | Mask::CURRENT_STATE), Err(Refusal::Invalid));
 }
+
+#[test]
+fn a_queue_pair_needs_a_domain_and_queues_that_are_there() {
+    let mut pair = Setup::default().unconnected();
+    let good = *pair.net.device(0).query_qp(pair.sides[0].qp).expect("it is there").1;
+    let device = pair.net.device(0);
+    let (cq, pd) = (device.create_cq(1), device.alloc_pd());
+    let srq = device.create_srq(pd, 1).expect("a queue");
+    device.destroy_srq(srq).expect("it is there");
+    device.destroy_cq(cq).expect("it is there");
+    device.dealloc_pd(pd).expect("it is there");
+    for bad in [
+        QpConfig { pd, ..good },
+        QpConfig { send_cq: cq, ..good },
+        QpConfig { receive_cq: cq, ..good },
+        QpConfig { srq: Some(srq), ..good },
+    ] {
+        assert_eq!(device.create_qp(bad), Err(Refusal::NotFound), "{bad:?}");
+    }
+    assert!(device.create_qp(good).is_ok());
+}
