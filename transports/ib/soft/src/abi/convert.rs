@@ -224,10 +224,10 @@ mod tests {
     }
 
     #[test]
-    fn a_way_has_a_gid_and_leaves_from_the_one_port() {
-        let way = Path { destination: [10, 7, 0, 9].into(), source_index: 3 };
-        let vector = address_vector(way);
-        assert_eq!(path(&vector), Some(way));
+    fn a_path_has_a_gid_and_leaves_from_the_one_port() {
+        let expected = Path { destination: [10, 7, 0, 9].into(), source_index: 3 };
+        let vector = address_vector(expected);
+        assert_eq!(path(&vector), Some(expected));
         for (is_global, port_num) in [(0, 1), (1, 0), (1, 2), (0, 2)] {
             assert_eq!(path(&ibv_ah_attr { is_global, port_num, ..vector }), None, "{is_global} {port_num}");
         }

@@ -494,7 +494,7 @@ mod tests {
             assert_eq!(Syndrome::of(code), expected, "{code:#x}");
             if let Some(syndrome) = expected {
                 let is_ack = syndrome == Syndrome::Ack;
-                assert_eq!(syndrome.code(), if is_ack { 31 } else { code }, "no credits are told");
+                assert_eq!(syndrome.code(), if is_ack { 31 } else { code }, "no credits are advertised");
             }
             let mut headers = Headers::new(Kind::Acknowledge, Part::Only, 1, Psn::new(0));
             headers.aeth = Some(Aeth { syndrome: Syndrome::Ack, msn: 1 });

@@ -168,7 +168,7 @@ fn a_connection_that_is_used_before_it_is_known_is_an_event() {
     assert_eq!(pair.events(1), [Event::CommunicationEstablished(qp)]);
     pair.receive(1, 2, 0, 64);
     pair.post(0, request(2, SendKind::Send, SendData::Inline(vec![1]))).expect("posted");
-    assert_eq!((pair.wait(0).status, pair.events(1)), (Status::Success, vec![]), "it is told once");
+    assert_eq!((pair.wait(0).status, pair.events(1)), (Status::Success, vec![]), "it is reported once");
 }
 
 #[test]

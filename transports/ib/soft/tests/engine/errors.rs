@@ -361,7 +361,7 @@ fn a_queue_that_has_nothing_under_way_is_drained_at_once_if_that_is_asked_for() 
         let expected = if tells_drained { vec![Event::SendQueueDrained(qp)] } else { vec![] };
         assert_eq!(pair.events(0), expected);
         pair.net.device(0).modify_qp(qp, &drain, Mask::STATE).expect("it stays");
-        assert_eq!(pair.events(0), [], "it is told once");
+        assert_eq!(pair.events(0), [], "it is reported once");
     }
 }
 

@@ -131,7 +131,7 @@ fn packets_of_another_service_are_dropped() {
     peer.pair.receive(1, 1, 0, 100);
     let deth = Some(Deth { qkey: 0x1111, source_qp: 77 });
     let headers = Headers { deth, ..peer.headers(Kind::Datagram, Part::Only, psn(0)) };
-    // The key that it has until it is told another, too.
+    // The key that it has until it gets another, too.
     for qkey in [0x1111, 0] {
         let deth = Some(Deth { qkey, source_qp: 77 });
         peer.inject(&Headers { deth, ..headers }, &[1; 8]);
