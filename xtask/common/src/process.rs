@@ -33,7 +33,7 @@ pub fn command(program: impl AsRef<std::ffi::OsStr>) -> Command {
 
 static ONCE: OnceLock<()> = OnceLock::new();
 
-/// Has every later [`cargo`] build without what would make another build after a change sooner, and without the lines of backtraces. It
+/// Has every later [`cargo`], and the ones that test programs start, build without what would make another build after a change sooner, and without the lines of backtraces. It
 /// takes less time and space.
 pub fn build_for_once() {
     let _ = ONCE.set(());
@@ -42,19 +42,25 @@ pub fn build_for_once() {
 /// The cargo that runs this program.
 pub fn cargo() -> Command {
     let mut cargo = command(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    if ONCE.get().is_some() {
-        let settings = [
-            ("CARGO_INCREMENTAL", "0"),
-            ("CARGO_PROFILE_DEV_DEBUG", "none"),
-            ("CARGO_PROFILE_RELEASE_DEBUG", "none"),
-        ];
-        for (name, value) in settings {
-            if std::env::var_os(name).is_none() {
-                cargo.env(name, value);
-            }
+    set_profile(&mut cargo);
+    cargo
+}
+
+/// Has a cargo that this command is, or that it starts, build as every other one does: what one has built, another would build again.
+pub(crate) fn set_profile(command: &mut Command) {
+    if ONCE.get().is_none() {
+        return;
+    }
+    let settings = [
+        ("CARGO_INCREMENTAL", "0"),
+        ("CARGO_PROFILE_DEV_DEBUG", "none"),
+        ("CARGO_PROFILE_RELEASE_DEBUG", "none"),
+    ];
+    for (name, value) in settings {
+        if std::env::var_os(name).is_none() {
+            command.env(name, value);
         }
     }
-    cargo
 }
 
 /// The command as one would type it.

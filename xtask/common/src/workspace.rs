@@ -2,7 +2,7 @@
 //! Built on `cargo metadata`; used by every command that reads or builds a crate.
 
 use crate::failure::{Context, Failure, Outcome};
-use crate::process::{cargo, command, echo, line, spawn, wait};
+use crate::process::{cargo, command, echo, line, set_profile, spawn, wait};
 use cargo_metadata::{
     Artifact, DependencyKind, Message, Metadata, MetadataCommand, Node, Package, PackageId, Target,
     TargetKind,
@@ -95,6 +95,7 @@ impl TestProgram {
     pub fn command(&self) -> Command {
         let mut test = command(&self.path);
         test.current_dir(&self.directory).env("CARGO_MANIFEST_DIR", &self.directory);
+        set_profile(&mut test);
         if std::env::var_os(CALIBRATION).is_none() {
             test.env(CALIBRATION, "off");
         }
@@ -333,6 +334,7 @@ fn read_artifacts(messages: impl std::io::BufRead) -> Outcome<Built> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::ffi::OsString;
 
     /// What cargo says of an executable.
     fn message(name: &str, kind: &str, is_test: bool, executable: &str) -> String {
@@ -360,5 +362,22 @@ mod tests {
         let other = other.members().find(|package| package.name == "ucs").unwrap();
         let failure = built.test(other, "info").err().unwrap().to_string();
         assert_eq!(failure, "the build made no test `info` of ucs");
+    }
+
+    #[test]
+    fn a_test_program_has_cargo_build_with_the_profile_of_all_else() {
+        crate::process::build_for_once();
+        let message = message("hello", "test", true, "/t/debug/deps/hello-0123456789abcdef");
+        let test = read_artifacts(message.as_bytes()).unwrap().tests[0].command();
+        let profile = |command: &Command| -> Vec<(OsString, OsString)> {
+            let variables = command.get_envs().filter_map(|(name, value)| Some((name, value?)));
+            let of_profile =
+                variables.filter(|(name, _)| name.as_encoded_bytes().starts_with(b"CARGO_PROFILE_"));
+            of_profile.map(|(name, value)| (name.to_owned(), value.to_owned())).collect()
+        };
+        let of_others = profile(&cargo());
+        let is_set_outside = std::env::var_os("CARGO_PROFILE_DEV_DEBUG").is_some();
+        assert!(!of_others.is_empty() || is_set_outside);
+        assert_eq!(profile(&test), of_others);
     }
 }
