@@ -9,11 +9,13 @@ mod packages;
 mod pages;
 
 use crate::failure::Outcome;
-use crate::process::{cargo, output, run as run_command};
+use crate::process::{cargo, command, output, run as run_command};
 use crate::steps::Steps;
 use crate::workspace::{BUILD_LIMIT, Workspace};
 use crate::{apart, config};
 use clap::Args;
+use std::path::Path;
+use std::process::Command;
 
 /// The step that compares config/uct.toml. `test` has built the program for it.
 pub const CONFIG: &str = "config/uct.toml";
@@ -84,11 +86,24 @@ pub fn compile_sources(workspace: &Workspace, steps: &mut Steps, targets: Target
     steps.run("documentation", || {
         let mut doc = cargo();
         doc.env("RUSTDOCFLAGS", "-D warnings").current_dir(workspace.root());
+        reuse_clippys_metadata(&mut doc)?;
         doc.args(["doc", "--workspace", "--no-deps", "--lib"]);
         // They have the names of the libraries that they are made of.
         doc.args(workspace.plugin_packages().flat_map(|plugin| ["--exclude", plugin.name.as_str()]));
         run_command(&mut doc, BUILD_LIMIT)
     });
+}
+
+/// Has cargo take what `cargo clippy --deny warnings` has made of the workspace's libraries, with the variables that this sets. Should they change,
+/// the libraries are compiled once more, and nothing else differs.
+fn reuse_clippys_metadata(doc: &mut Command) -> Outcome {
+    let sysroot = output(command("rustc").args(["--print", "sysroot"]), BUILD_LIMIT)?;
+    let clippy = Path::new(sysroot.trim()).join("bin/clippy-driver");
+    if clippy.exists() {
+        doc.env("RUSTC_WORKSPACE_WRAPPER", clippy);
+        doc.env("CLIPPY_ARGS", "--deny__CLIPPY_HACKERY__warnings__CLIPPY_HACKERY__");
+    }
+    Ok(())
 }
 
 fn cargo_step(workspace: &Workspace, arguments: &[&str]) -> Outcome {
