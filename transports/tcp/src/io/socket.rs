@@ -191,6 +191,13 @@ pub(crate) mod tests {
         assert_eq!(socket.tcp_user_timeout().unwrap(), None);
     }
 
+    #[test]
+    fn a_connection_that_the_system_refuses_at_once_is_an_error() {
+        // The broadcast address of loopback: there is no route for TCP.
+        let refused = connect((Ipv4Addr::new(127, 255, 255, 255), 9).into(), None, &with("auto"));
+        assert_eq!(refused.unwrap_err().raw_os_error(), Some(libc::ENETUNREACH));
+    }
+
     fn syn_count(socket: &Socket) -> i32 {
         let (mut value, mut length) = (0, size_of::<i32>() as libc::socklen_t);
         // SAFETY: the option is an int, for which there is room.

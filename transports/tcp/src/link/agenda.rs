@@ -263,3 +263,22 @@ impl Agenda {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn inside_is_within_a_handler_alone_and_deepest_at_the_bound_of_nesting() {
+        let agenda = Agenda::new(Box::new(|| ()));
+        assert!(!agenda.is_inside());
+        agenda.inside(|| assert!(agenda.is_inside() && !agenda.is_deepest()));
+        assert!(!agenda.is_inside());
+        fn nested(agenda: &Agenda, levels: u32) -> bool {
+            if levels == 0 { agenda.is_deepest() } else { agenda.inside(|| nested(agenda, levels - 1)) }
+        }
+        assert!(!nested(&agenda, NESTING - 1));
+        assert!(nested(&agenda, NESTING));
+        assert!(!agenda.is_deepest());
+    }
+}
