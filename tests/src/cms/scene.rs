@@ -9,6 +9,7 @@ use uct_host::cm::{Cm, CmEp, CmEvent, ConnectOptions, Listener, Request};
 use uct_host::{Error, Posted, Refused, Worker};
 
 use super::CmSetup;
+use crate::pair::happens_within;
 
 /// An event that must come has come by then.
 pub(super) const LIMIT: Duration = Duration::from_secs(60);
@@ -132,7 +133,7 @@ impl Scene {
     /// Progress until something holds.
     #[track_caller]
     pub(super) fn until(&self, what: &str, done: impl FnMut() -> bool) {
-        assert!(self.worker.progress_until(LIMIT, done), "it did not happen: {what}");
+        assert!(happens_within(LIMIT, || self.worker.progress(), done), "it did not happen: {what}");
     }
 
     /// Progress for as long as something that must not happen would take.

@@ -1,6 +1,8 @@
 //! Connected endpoints on whatever devices there are. For the tests of the verbs transports on devices, which include this
 //! file and say by `TRANSPORT` whose they are; it is part of no library.
 
+#[path = "../../../ucs/testing/poll.rs"]
+mod poll;
 #[path = "../../../ucs/testing/seed.rs"]
 mod seed;
 
@@ -68,6 +70,13 @@ impl Side {
         iface.set_am_handler(ID, move |_| count.set(count.get() + 1));
         Side { worker, iface, received }
     }
+}
+
+/// Moves all sides on until `done`; panics if that takes too long.
+#[track_caller]
+pub fn until(sides: &[&Side], what: &str, done: impl FnMut() -> bool) {
+    let progress = || sides.iter().map(|side| side.worker.progress()).sum();
+    assert!(poll::poll_until(PATIENCE, progress, done), "{what}: not within {PATIENCE:?}");
 }
 
 /// An endpoint with the failures that it reported.

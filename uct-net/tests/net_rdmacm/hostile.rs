@@ -1,16 +1,19 @@
 //! Hostile peers that call by rdma_cm: bad private data, bad bytes over the first lane, or silence.
 //! Each gets the reason where it can be sent, and honest callers are accepted as before. Needs an RDMA device; skipped without one.
 
+#[path = "../../../ucs/testing/poll.rs"]
+mod poll;
 mod storm;
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
 use std::net::SocketAddr;
 use std::rc::Rc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use crate::support::rdmacm::{CM, Machine, devices, host, machine, pair};
 use crate::support::{LIMIT, patient, rdmacm};
+use poll::poll_until;
 use uct_core::cm::{Cm, CmData, CmEp, CmEvent, CmToken, ConnectOptions, Request};
 use uct_core::{Context, Ep, Error as Status, Iface, IfaceAddress, SendFlags, Worker};
 use uct_net::local::{AM_ID, Net};
@@ -96,15 +99,17 @@ impl Raw {
 
     #[track_caller]
     fn until<T>(&self, what: &str, mut done: impl FnMut() -> Option<T>) -> T {
-        let begun = Instant::now();
-        loop {
-            if let Some(answer) = done() {
-                return answer;
-            }
-            assert!(begun.elapsed() < LIMIT, "no {what}");
-            self.worker.progress();
-            std::thread::yield_now();
-        }
+        let mut answer = None;
+        let is_there = poll_until(
+            LIMIT,
+            || self.worker.progress(),
+            || {
+                answer = done();
+                answer.is_some()
+            },
+        );
+        assert!(is_there, "no {what}");
+        answer.expect("it is there")
     }
 
     #[track_caller]

@@ -42,12 +42,8 @@ impl Link {
 
 /// Moves both sides on until `done`; panics if that takes too long.
 #[track_caller]
-pub fn until(left: &Side, right: &Side, what: &str, mut done: impl FnMut() -> bool) {
-    let end = left.worker.progress_until(PATIENCE, || {
-        right.worker.progress();
-        done()
-    });
-    assert!(end, "{what}: not within {PATIENCE:?}");
+pub fn until(left: &Side, right: &Side, what: &str, done: impl FnMut() -> bool) {
+    endpoints::until(&[left, right], what, done);
 }
 
 /// A counter of the transport.

@@ -10,8 +10,12 @@ use std::time::{Duration, Instant};
 use uct_core::cm::{Cm, CmData, CmEp, CmEvent, ConnectOptions, Listener, Request};
 use uct_core::{Context, Error, Worker};
 
+#[path = "../../../../ucs/testing/poll.rs"]
+mod poll;
 #[path = "../../../../ucs/testing/skip.rs"]
 pub mod skip;
+
+use poll::poll_until;
 
 /// Longest wait for anything; a watchdog, not a tuning knob.
 pub const PATIENCE: Duration = Duration::from_secs(60);
@@ -238,15 +242,14 @@ impl Net {
     /// Moves both sides on until there is an answer; panics if that takes too long.
     #[track_caller]
     pub fn until<T>(&self, what: &str, mut done: impl FnMut() -> Option<T>) -> T {
-        let deadline = Instant::now() + PATIENCE;
-        loop {
-            if let Some(answer) = done() {
-                return answer;
-            }
-            assert!(Instant::now() < deadline, "{what}: not within {PATIENCE:?}");
-            self.client.worker.progress();
-            self.server.worker.progress();
-        }
+        let mut answer = None;
+        let progress = || self.client.worker.progress() + self.server.worker.progress();
+        let is_there = poll_until(PATIENCE, progress, || {
+            answer = done();
+            answer.is_some()
+        });
+        assert!(is_there, "{what}: not within {PATIENCE:?}");
+        answer.expect("it is there")
     }
 
     /// Moves both sides on for some time, in which nothing is to happen.

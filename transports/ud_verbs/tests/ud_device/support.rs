@@ -1,7 +1,5 @@
 //! Connected endpoints on whatever devices there are.
 
-use std::time::Instant;
-
 use uct_core::{Error, SendFlags};
 
 #[path = "../../../ib/testing/endpoints.rs"]
@@ -23,17 +21,5 @@ impl Link {
             7
         };
         patiently(progress, || self.ep.am_bcopy(ID, SendFlags::empty(), pack).map(drop))
-    }
-}
-
-/// Moves all sides on until `done`; panics if that takes too long.
-#[track_caller]
-pub fn until(sides: &[&Side], what: &str, mut done: impl FnMut() -> bool) {
-    let deadline = Instant::now() + PATIENCE;
-    while !done() {
-        for side in sides {
-            side.worker.progress();
-        }
-        assert!(Instant::now() < deadline, "{what}: not within {PATIENCE:?}");
     }
 }
