@@ -7,7 +7,7 @@ use uct_host::{AmId, Capabilities, Flush, IfaceOptions};
 use super::case;
 use crate::case::{Case, Needs};
 use crate::message::Flavour;
-use crate::pair::{LIMIT, Pair};
+use crate::pair::{LIMIT, Pair, happens_within};
 use crate::random::pattern;
 use crate::setup::Setup;
 
@@ -74,10 +74,16 @@ fn waits_end(setup: &Setup) {
     pair.until("all messages", || inbox.len() == sent);
 }
 
+fn rests(setup: &Setup) {
+    let pair = Pair::new(setup);
+    assert!(happens_within(LIMIT, || 0, || pair.progress() == 0), "each call of progress reports events");
+}
+
 const MESSAGES: Needs =
     Needs::any(Capabilities::AM_SHORT.union(Capabilities::AM_BCOPY).union(Capabilities::AM_ZCOPY));
 
 pub(super) const CASES: &[Case] = &[
     case("progress may be turned on and off in any order and nothing is lost", MESSAGES, progress_off),
     case("a wait ends in time though messages keep coming", MESSAGES, waits_end),
+    case("progress of interfaces with nothing to do reports no events", Needs::NOTHING, rests),
 ];
