@@ -97,7 +97,7 @@ impl Windows {
     #[cold]
     pub(crate) fn widen(&self, peer: &PeerWindow) {
         let window = peer.window.get();
-        if window > 0 && self.room() >= i64::from(window) {
+        if self.room() >= i64::from(window) {
             self.resize(peer, window.saturating_mul(2).min(self.max_window));
         }
     }
