@@ -1,4 +1,4 @@
-//! Waiting for what comes with time, without taking the processor from whoever makes it come.
+//! Polling that sleeps while there are no events, so that it does not take the processor from what is waited for.
 //! Used by the tests of several crates, which include this file by its path.
 
 use std::time::{Duration, Instant};

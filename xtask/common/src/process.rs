@@ -33,8 +33,8 @@ pub fn command(program: impl AsRef<std::ffi::OsStr>) -> Command {
 
 static ONCE: OnceLock<()> = OnceLock::new();
 
-/// Has every later [`cargo`], and the ones that test programs start, build without what would make another build after a change sooner, and without the lines of backtraces. It
-/// takes less time and space.
+/// Has every later [`cargo`], and the ones that test programs start, build without what would make another build after a change
+/// sooner, and without the lines of backtraces. It takes less time and space.
 pub fn build_for_once() {
     let _ = ONCE.set(());
 }
