@@ -16,6 +16,10 @@ use uct_host::{
 use crate::beside::Beside;
 use crate::setup::Setup;
 
+#[path = "../../ucs/testing/poll.rs"]
+mod poll;
+pub use poll::poll_until;
+
 /// How long anything may take that is not about time. A busy machine stops a thread for seconds.
 pub const LIMIT: Duration = Duration::from_secs(60);
 /// Calls of progress without an event, after which others get the processor.
@@ -288,24 +292,6 @@ pub fn wait(what: &str, mut progress: impl FnMut() -> u32, mut done: impl FnMut(
             }
         }
     }
-}
-
-/// Calls `progress` until `happened`, and sleeps a little in between; whether it happened in time.
-pub fn happens_within(
-    limit: Duration,
-    mut progress: impl FnMut() -> u32,
-    mut happened: impl FnMut() -> bool,
-) -> bool {
-    let start = Instant::now();
-    while !happened() {
-        if start.elapsed() > limit {
-            return false;
-        }
-        if progress() == 0 {
-            std::thread::sleep(Duration::from_micros(200));
-        }
-    }
-    true
 }
 
 /// Calls an operation until it returns anything but `NO_RESOURCE`, and `progress` in between.

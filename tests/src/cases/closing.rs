@@ -11,7 +11,7 @@ use uct_host::{AmId, Capabilities, Ep, Error, IfaceOptions};
 use super::case;
 use crate::case::{Case, Needs};
 use crate::log;
-use crate::pair::{Link, Pair, Side, connect, happens_within, other_end, retry, wait};
+use crate::pair::{Link, Pair, Side, connect, other_end, poll_until, retry, wait};
 use crate::setup::Setup;
 
 const ID: AmId = AmId::new(6).unwrap();
@@ -197,10 +197,7 @@ fn peer_ends(setup: &Setup) {
     wait("the message", progress, || inbox.take().is_some());
     drop(receiver);
     let ends = || ep.failure().is_some();
-    assert!(
-        happens_within(LIMIT, || sender.worker.progress(), ends),
-        "the peer has ended, and nothing says so"
-    );
+    assert!(poll_until(LIMIT, || sender.worker.progress(), ends), "the peer has ended, and nothing says so");
     let failure = ep.failure().expect("it has failed");
     if failure.error != Error::CONNECTION_RESET {
         setup.skip("it takes the peer for dead");

@@ -13,7 +13,7 @@ use super::case;
 use crate::access::Way;
 use crate::case::{Case, Needs};
 use crate::message::Flavour;
-use crate::pair::{Link, Side, happens_within, recorder, retry, wait};
+use crate::pair::{Link, Side, poll_until, recorder, retry, wait};
 use crate::random::pattern;
 use crate::remote::{Peer, Process};
 use crate::setup::Setup;
@@ -76,8 +76,7 @@ impl Three {
 
     /// Waits for the failure of the endpoint to the victim; it is reported in time, once, and affects no other endpoint.
     fn check(&mut self, since: Instant) {
-        let failed_in_time =
-            happens_within(IN_TIME, || self.side.worker.progress(), || failed(&self.to_victim));
+        let failed_in_time = poll_until(IN_TIME, || self.side.worker.progress(), || failed(&self.to_victim));
         assert!(failed_in_time, "no failure within {:?} of the signal", since.elapsed());
         let error = self.to_victim.failures()[0].error;
         assert!(error != Error::NO_RESOURCE && error != Error::BUSY, "the failure is {error}");
@@ -290,7 +289,7 @@ fn checked(setup: &Setup) {
         assert!(!matches!(answer, Err(Error::UNSUPPORTED)), "a check that is advertised");
         three.side.worker.progress()
     };
-    assert!(happens_within(IN_TIME, checks, || failed(&three.to_victim)), "no check finds the dead peer");
+    assert!(poll_until(IN_TIME, checks, || failed(&three.to_victim)), "no check finds the dead peer");
     three.check(since);
     three.end();
 }
@@ -320,7 +319,7 @@ fn killed_at_connect(setup: &Setup) {
     let completion = side.completion();
     let flavour = Flavour::of(&side)[0];
     let bytes = pattern(1, flavour.limits(side.attributes()).0.max(8));
-    let told = happens_within(
+    let told = poll_until(
         IN_TIME,
         || {
             let _ = flavour.send(&side, &link, ID, &bytes, &completion);

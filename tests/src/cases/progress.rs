@@ -7,7 +7,7 @@ use uct_host::{AmId, Capabilities, Flush, IfaceOptions};
 use super::case;
 use crate::case::{Case, Needs};
 use crate::message::Flavour;
-use crate::pair::{LIMIT, Pair, happens_within};
+use crate::pair::{LIMIT, Pair, poll_until};
 use crate::random::pattern;
 use crate::setup::Setup;
 
@@ -76,7 +76,7 @@ fn waits_end(setup: &Setup) {
 
 fn rests(setup: &Setup) {
     let pair = Pair::new(setup);
-    assert!(happens_within(LIMIT, || 0, || pair.progress() == 0), "each call of progress reports events");
+    assert!(poll_until(LIMIT, || 0, || pair.progress() == 0), "each call of progress reports events");
 }
 
 const MESSAGES: Needs =

@@ -9,7 +9,7 @@ use uct_host::cm::{Cm, CmEp, CmEvent, ConnectOptions, Listener, Request};
 use uct_host::{Error, Posted, Refused, Worker};
 
 use super::CmSetup;
-use crate::pair::happens_within;
+use crate::pair::poll_until;
 
 /// An event that must come has come by then.
 pub(super) const LIMIT: Duration = Duration::from_secs(60);
@@ -133,7 +133,7 @@ impl Scene {
     /// Progress until something holds.
     #[track_caller]
     pub(super) fn until(&self, what: &str, done: impl FnMut() -> bool) {
-        assert!(happens_within(LIMIT, || self.worker.progress(), done), "it did not happen: {what}");
+        assert!(poll_until(LIMIT, || self.worker.progress(), done), "it did not happen: {what}");
     }
 
     /// Progress for as long as something that must not happen would take.
